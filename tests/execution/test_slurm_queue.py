@@ -13,36 +13,42 @@ from oelm.execution.slurm_queue import Queue, SlurmJob, refusal
 from oelm.machine.errors import UserError
 
 
-def test_a_cluster_that_was_silent_is_not_asked_once_for_every_run(tmp_path, monkeypatch):
-    """Each time, squeue takes half a minute to give up."""
-    clock, asked = [100.0], []
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(slurm_queue, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
 
-    def silent() -> dict:
-        asked.append(1)
+
+def answering(monkeypatch, clock: list[float], *answers: dict) -> list[int]:
+    """squeue gives these one after another, then none: that takes half a minute. Returns how often it was silent."""
+    left, silent = list(answers), []
+
+    def listed() -> dict:
+        if left and (answer := left.pop(0)) is not None:
+            return answer
+        silent.append(1)
         clock[0] += 30
         raise UserError("squeue: silent")
 
-    monkeypatch.setattr(slurm_queue, "_listed", silent)
-    monkeypatch.setattr(slurm_queue, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    queue = Queue(tmp_path)
+    monkeypatch.setattr(slurm_queue, "_listed", listed)
+    return silent
+
+
+RUNNING = {("array", 0): SlurmJob("1_0", "RUNNING", "None")}
+
+
+def test_a_cluster_that_was_silent_is_not_asked_once_for_every_run(tmp_path, monkeypatch, clock):
+    silent, queue = answering(monkeypatch, clock), Queue(tmp_path)
     for task in range(5):
         with pytest.raises(UserError, match="silent"):
             queue.job("array", task)
-    assert len(asked) == 1
+    assert len(silent) == 1
 
 
-def test_what_was_submitted_before_a_silence_counts_as_waiting_and_the_silence_is_told(tmp_path, monkeypatch):
+def test_what_was_submitted_before_a_silence_counts_as_waiting_and_the_silence_is_told(tmp_path, monkeypatch, clock):
     """Neither is it taken for ended nor does anybody wait in silence for the cluster to answer."""
-    clock, answers = [100.0], [{}, UserError("squeue: silent"), {("array", 0): SlurmJob("1_0", "RUNNING", "None")}]
-
-    def listed() -> dict:
-        answer = answers.pop(0)
-        if isinstance(answer, UserError):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(slurm_queue, "_listed", listed)
-    monkeypatch.setattr(slurm_queue, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    answering(monkeypatch, clock, {}, None, RUNNING)
     engine = SlurmEngine(tmp_path)
     engines = StudyEngines(tmp_path, engine)
     assert engine.queue.job("array", 0) is None
@@ -55,18 +61,10 @@ def test_what_was_submitted_before_a_silence_counts_as_waiting_and_the_silence_i
     assert list(engines.news()) == ["Slurm answers again"]
 
 
-def test_a_silence_that_lasts_is_an_error(tmp_path, monkeypatch):
-    clock, answers = [100.0], [{("array", 0): SlurmJob("1_0", "RUNNING", "None")}]
-
-    def listed() -> dict:
-        if answers:
-            return answers.pop()
-        raise UserError("squeue: silent")
-
-    monkeypatch.setattr(slurm_queue, "_listed", listed)
-    monkeypatch.setattr(slurm_queue, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+def test_a_silence_that_lasts_is_an_error(tmp_path, monkeypatch, clock):
+    answering(monkeypatch, clock, RUNNING)
     queue = Queue(tmp_path)
-    for seconds in (0.0, slurm_queue.MOST_SILENCE_SECONDS):
+    for seconds in (0.0, slurm_queue.MOST_SILENCE_SECONDS - 30):
         clock[0] += seconds
         assert queue.job("array", 0).state == "RUNNING"
     clock[0] += slurm_queue.LAST_LOOK_SECONDS
