@@ -22,7 +22,7 @@ from patches import SLOW_STEPS
 from ranks import Group, is_alive
 from runs import assert_equal_runs, newest, state, steps_recorded, training, whole_steps
 
-from oelm.execution.warm_starts import WarmStarts
+from oelm.execution.warm_server import WarmStarts
 from oelm.machine.system import process_exists
 from oelm.run.directory import RunDirectory, check_whole, checkpoint_step
 from oelm.storage.ownership import START_VARIABLE
