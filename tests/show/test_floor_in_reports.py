@@ -9,7 +9,7 @@ from oelm.analysis.planning import prospect_of
 from oelm.analysis.summary import findings_of
 from oelm.show import tables
 from oelm.show.article import Picture, Table, VerdictBox
-from oelm.show.board.cards import cards_of
+from oelm.show.board.standing import cards_of
 from oelm.show.content import article_of
 from oelm.show.figures.canvas import Canvas, floor_levels
 from oelm.show.figures.comparisons import final

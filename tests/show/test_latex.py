@@ -13,7 +13,7 @@ from reading import pdf_text, without_spaces
 from oelm.analysis.summary import findings_of
 from oelm.show import tables
 from oelm.show.article import Article, Table
-from oelm.show.citable.numbers_file import citable, numbers_file
+from oelm.show.citable import citable, numbers_file
 from oelm.show.content import unnumbered_article
 from oelm.show.fonts import chinese_font
 from oelm.show.latex import escaped, label

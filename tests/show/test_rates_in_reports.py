@@ -11,12 +11,12 @@ from example_studies import example_study, findings_from, plausible_loss
 from oelm.analysis.findings import RATES
 from oelm.analysis.summary import findings_as_json
 from oelm.show.article import Table, visible_text
-from oelm.show.board.cards import cards_of
-from oelm.show.citable.numbers_file import citable
+from oelm.show.board.standing import cards_of
+from oelm.show.citable import citable
 from oelm.show.content import article_of
 from oelm.show.figures import comparisons
 from oelm.show.figures.canvas import Canvas, drawing_settings
-from oelm.show.notebook.views import VerdictView
+from oelm.show.notebook.results import VerdictView
 from oelm.show.tables import comparison_csv, label_of
 from oelm.show.verdicts import verdict_box
 from oelm.show.words import say

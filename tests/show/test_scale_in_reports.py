@@ -11,8 +11,8 @@ from oelm.analysis.findings import Findings
 from oelm.analysis.summary import findings_as_json, findings_of
 from oelm.show import numbers
 from oelm.show.article import Article, Heading, Paragraph, Picture, Table, VerdictBox, visible_text
-from oelm.show.board.cards import cards_of
-from oelm.show.citable.numbers_file import citable
+from oelm.show.board.standing import cards_of
+from oelm.show.citable import citable
 from oelm.show.content import article_of
 from oelm.show.figures import scale as figure
 from oelm.show.figures.canvas import Canvas, drawing_settings

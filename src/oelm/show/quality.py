@@ -16,6 +16,8 @@ from oelm.show import numbers
 from oelm.show.words import say, say_of
 from oelm.study.declaration import Language, Study
 
+Interval = PairedDifference | Slope | Predicted  # of costs
+
 
 @dataclass(frozen=True)
 class Format:
@@ -128,16 +130,21 @@ def logarithm(measure: Measure, of_costs: float | None) -> str:
     return numbers.NONE if of_costs is None else numbers.nats(measure.gain(of_costs))
 
 
+def ends(
+    measure: Measure, low: float | None, high: float | None, *, show: Callable[[float], float] | None = None
+) -> tuple[float | None, float | None]:
+    """Of an interval of costs, as a reader is shown them. Where higher is better they change places."""
+    show = measure.shown_difference if show is None else show
+    first, last = measure.ends(low, high)
+    return None if first is None else show(first), None if last is None else show(last)
+
+
 Show = Callable[[Measure, float | None], str]
 
 
-def interval(measure: Measure, of_costs: PairedDifference, show: Show = difference) -> str:
+def interval(measure: Measure, of_costs: Interval, show: Show = difference) -> str:
     """Where higher is better the ends change places."""
     return numbers.interval(*measure.ends(of_costs.low, of_costs.high), partial(show, measure))
-
-
-def slope_interval(measure: Measure, slope: Slope) -> str:
-    return numbers.interval(*measure.ends(slope.low, slope.high), partial(difference, measure))
 
 
 WIDEST_FORECAST = 10.0  # per cent, or points: a wider interval says nothing that one would act on
@@ -147,10 +154,6 @@ def is_telling(measure: Measure, predicted: Predicted) -> bool:
     """Whether a forecast is shown."""
     low, high = (measure.shown_difference(end) for end in (predicted.low, predicted.high))
     return abs(high - low) <= WIDEST_FORECAST
-
-
-def predicted_interval(measure: Measure, predicted: Predicted) -> str:
-    return numbers.interval(*measure.ends(predicted.low, predicted.high), partial(difference, measure))
 
 
 def with_interval(middle: str, measure: Measure, of_costs: PairedDifference, show: Show = difference) -> str:

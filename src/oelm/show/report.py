@@ -22,7 +22,7 @@ from oelm.machine.visible import visible
 from oelm.show import latex, tables, verdicts
 from oelm.show.article import Article, visible_text
 from oelm.show.cautions import cautions
-from oelm.show.citable.numbers_file import numbers_file
+from oelm.show.citable import numbers_file
 from oelm.show.content import article_of, unnumbered_article
 from oelm.show.figures.canvas import Rendered
 from oelm.show.fonts import HOW_TO_GET_ONE, chinese_font, has_chinese

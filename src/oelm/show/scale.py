@@ -41,7 +41,7 @@ def _slopes(findings: Findings, found: Scale, baseline: str, language: Language)
             few.setdefault((dial, sum(point.is_whole for point in trend.points)), []).append(arm)
         for per, slope in trend.slopes.items():
             change = quality.difference_with_unit(measure, slope.slope, language)
-            cells = [change, quality.slope_interval(measure, slope), f"{slope.sizes}/{len(trend.points)}"]
+            cells = [change, quality.interval(measure, slope), f"{slope.sizes}/{len(trend.points)}"]
             rows.append([arm, dial, say(language, f"per.{per}"), *cells])
     for (dial, sizes), arms in few.items():
         facts = {"arms": say(language, "list_semicolon").join(arms), "dial": dial, "sizes": sizes}
@@ -128,13 +128,13 @@ def _forecasts(findings: Findings, found: Scale, baseline: str, language: Langua
             continue
         cells = [
             numbers.whole(each.sizes), quality.difference_with_unit(measure, predicted.middle, language),
-            quality.predicted_interval(measure, predicted),
+            quality.interval(measure, predicted),
         ]  # fmt: skip
         check = [numbers.NONE] * 3
         if each.left_out is not None:
             covered = say(language, "scale.covered" if each.is_covered else "scale.not_covered")
             check = [
-                each.left_out.size, quality.predicted_interval(measure, each.left_out),
+                each.left_out.size, quality.interval(measure, each.left_out),
                 f"{quality.difference(measure, each.observed)} ({covered})",
             ]  # fmt: skip
         rows.append([arm, predicted.size, numbers.spoken(round(predicted.counts["parameters"])), *cells, *check])

@@ -330,7 +330,7 @@ def _scale_numbers(findings: Findings, verdict: Verdict, language: Language) -> 
         return []
     if slope is not None:
         middle = quality.difference_with_unit(measure, slope.slope, language)
-        interval = quality.slope_interval(measure, slope)
+        interval = quality.interval(measure, slope)
         found.append((say(language, "box.slope"), say(language, "interval_of", middle=middle, interval=interval)))
     if verdict.margin:
         found.append((say(language, "box.margin"), quality.margin(measure, verdict.hypothesis.margin, language)))

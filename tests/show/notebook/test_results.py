@@ -15,8 +15,7 @@ from oelm.analysis.summary import findings_as_json
 from oelm.execution.status import find_run
 from oelm.machine.errors import UserError
 from oelm.run.directory import RunDirectory
-from oelm.show.notebook.results import Results
-from oelm.show.notebook.views import RunView, StudyView, VerdictView
+from oelm.show.notebook.results import Results, RunView, StudyView, VerdictView
 from oelm.study.archiving import archive
 from oelm.study.declaration import Study
 from oelm.study.given_results import GivenResults, refuse_runs_of_others

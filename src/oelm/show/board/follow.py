@@ -45,37 +45,25 @@ class Series:
     def __post_init__(self) -> None:
         self.columns = tuple(array("d") for _ in (*PLACE, *self.names))
 
-    def add(self, record: dict[str, Any]) -> None:
-        step = record["step"]
-        values: list[Any] = [record.get(name) for name in (*PLACE, *self.names)]
-        numbers = [float(value) if is_finite(value) else NOTHING for value in values]
+    def extend(self, records: list[dict[str, Any]]) -> None:
+        """Of a run that was taken up again from before, what was recorded later goes. Many are thinned before they are
+        kept."""
+        rising: list[dict[str, Any]] = []
+        for record in records:
+            while rising and rising[-1]["step"] >= record["step"]:
+                rising.pop()
+            rising.append(record)
         if self.is_extra:
             self._cut(len(self.steps) - 1)
-        if self.steps and step <= self.steps[-1]:  # taken up again from before
-            self._cut(bisect.bisect_left(self.steps, step))
-        self.steps.append(step)
-        for column, number in zip(self.columns, numbers, strict=True):
-            column.append(number)
-        self.is_extra = step % self.stride != 0
-        if len(self.steps) > POINTS:
-            self._thin()
-
-    def extend(self, records: list[dict[str, Any]]) -> None:
-        """As `add` for each of them; many at once are thinned before they are kept."""
-        steps = [record["step"] for record in records]
-        if self.is_extra or not self.goes_on_with(steps):
-            for record in records:
-                self.add(record)
-            return
-        self.make_room(steps)
-        kept = [record for record in records if record["step"] % self.stride == 0]
-        kept += records[-1:] if steps[-1] % self.stride else []
-        new = [record["step"] for record in kept]
-        self.steps.extend(new)
+        self._cut(bisect.bisect_left(self.steps, rising[0]["step"]))
+        self.make_room([record["step"] for record in rising])
+        last = rising[-1]
+        kept = [record for record in rising if record["step"] % self.stride == 0 or record is last]
+        self.steps.extend(record["step"] for record in kept)
         for name, column in zip((*PLACE, *self.names), self.columns, strict=True):
             values: list[Any] = [record.get(name) for record in kept]
             column.extend([float(value) if is_finite(value) else NOTHING for value in values])
-        self.is_extra = new[-1] % self.stride != 0
+        self.is_extra = last["step"] % self.stride != 0
 
     def goes_on_with(self, steps: list[int]) -> bool:
         """Whether they rise from the last one on."""
@@ -83,14 +71,15 @@ class Series:
         return all(one < next for one, next in itertools.pairwise(known))
 
     def make_room(self, steps: list[int]) -> None:
-        """For these, which rise from the last one that is kept."""
-        while steps and self._would_be(steps) > POINTS:
-            self._coarsen()
-
-    def _would_be(self, steps: list[int]) -> int:
-        """How many there would be with these."""
-        multiples = sum(step % self.stride == 0 for step in (*self.steps, *steps))
-        return multiples + (steps[-1] % self.stride != 0)
+        """For these, which rise from the last one that is kept: keep every second of those that are, and so on."""
+        while steps:
+            multiples = sum(step % self.stride == 0 for step in (*self.steps, *steps))
+            if multiples + (steps[-1] % self.stride != 0) <= POINTS:
+                return
+            self.stride *= 2
+            kept = [place for place, step in enumerate(self.steps) if step % self.stride == 0]
+            self.steps = array("q", (self.steps[place] for place in kept))
+            self.columns = tuple(array("d", (column[place] for place in kept)) for column in self.columns)
 
     def skips(self, line: bytes) -> bool:
         """Whether a line need not be parsed: of a long stream, that is nearly all of them."""
@@ -101,23 +90,6 @@ class Series:
         del self.steps[length:]
         for column in self.columns:
             del column[length:]
-
-    def _thin(self) -> None:
-        while len(self.steps) > POINTS:
-            last = self.steps[-1], [column[-1] for column in self.columns]
-            self._coarsen()
-            self.is_extra = last[0] % self.stride != 0
-            if self.is_extra:
-                self.steps.append(last[0])
-                for column, value in zip(self.columns, last[1], strict=True):
-                    column.append(value)
-
-    def _coarsen(self) -> None:
-        """Keep every second of those that are kept."""
-        self.stride *= 2
-        kept = [place for place, step in enumerate(self.steps) if step % self.stride == 0]
-        self.steps = array("q", (self.steps[place] for place in kept))
-        self.columns = tuple(array("d", (column[place] for place in kept)) for column in self.columns)
 
     def points(self, name: str) -> Iterator[Point]:
         rows: Iterator[Any] = zip(*self.columns_of(name), strict=True)
@@ -158,8 +130,8 @@ class Follower:
             identity = found.st_dev, found.st_ino
             if identity == self._identity and found.st_size == self._size:
                 return
-            is_same = identity == self._identity and self._goes_on(descriptor, found)
-            if not is_same:
+            before = os.pread(descriptor, len(self._before), self._offset - len(self._before))
+            if identity != self._identity or found.st_size < self._offset or before != self._before:
                 self.start_again()
             self._identity, self._size = identity, found.st_size
             self._read(descriptor)
@@ -171,11 +143,6 @@ class Follower:
         if self._identity is not None:
             self._forget()
             self.version += 1
-
-    def _goes_on(self, descriptor: int, found: os.stat_result) -> bool:
-        if found.st_size < self._offset:
-            return False
-        return os.pread(descriptor, len(self._before), self._offset - len(self._before)) == self._before
 
     def _read(self, descriptor: int) -> None:
         """As far as the file went when it was looked at; what has come since is read next time."""

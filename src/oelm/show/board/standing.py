@@ -7,17 +7,19 @@ something has changed. What has not changed since is remembered.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from oelm.analysis.findings import Findings, ScopedVerdict
 from oelm.core.accounting import training_flops_per_token
 from oelm.core.config import ResolvedRun
 from oelm.execution.looking import why_unstarted
 from oelm.execution.progress import progress_of, seconds_left
 from oelm.machine.errors import UserError
 from oelm.machine.visible import visible
+from oelm.show import quality
 from oelm.show.article import Paragraph, Table
 from oelm.show.board.glance import Remembered
 from oelm.show.board.places import RunPlace, StudyPlace
@@ -25,12 +27,13 @@ from oelm.show.board.words import say_on_page
 from oelm.show.cautions import cautions, registration_text
 from oelm.show.figures.canvas import Look, look_of
 from oelm.show.tables import label_in
-from oelm.show.verdicts import outcome_in_short
-from oelm.show.words import LANGUAGES, say
+from oelm.show.verdicts import outcome_in_short, verdict_box
+from oelm.show.words import LANGUAGES, say, say_of
+from oelm.study.claims.kinds import KINDS, OF_DIFFERENCES
 from oelm.study.declaration import Language, Study, in_language
 from oelm.study.plan import Plan, PlannedRun, planned
 from oelm.study.registration import Registration, registration_of
-from oelm.study.scaled import at_main_size, size_elsewhere
+from oelm.study.scaled import arms_compared, at_main_size, size_elsewhere
 from oelm.study.shelf import Shelf, StoredRun
 from oelm.study.tuning import point_text
 
@@ -40,16 +43,12 @@ class Standing:
     study: Study
     plan: Plan
     registration: Registration
-    findings: Any | None  # Findings; None where no run has begun
+    findings: Findings | None  # None where no run has begun
     ids: dict[Path, str]  # of the runs, as addresses have them
     expected: dict[tuple[str, str], str]  # ids of planned runs that are not there, by stage and title
     lost: set[str]  # of these, runs whose config cannot be read
     remarks: list[str]  # what could not be read
     seconds_left: float | None
-
-    @property
-    def is_complete(self) -> bool:
-        return self.plan.is_done
 
     def arm_of(self) -> dict[str, str]:
         """The arm of every stored final run that the study plans, by id."""
@@ -63,21 +62,16 @@ class Standing:
         return {
             "name": study.name,
             "question": in_language(study.question, language),
-            "is_complete": self.is_complete,
-            "missing": list(self._missing(language)),
-            "cautions": list(cautions(self.findings, language)) if self.findings else [],
+            "is_complete": self.plan.is_done,
+            **self._verdicts(language),
             "registration": registration_text(self.registration.as_json(), language),
             "is_registered": self.registration.entry is not None,
-            "next_look": list(self._next_look(language)),
-            "cards": self._cards(language),
             "arms": arms_of(study, language, self.plan),
             "measure": study.measure.record_key or "val_loss",
             "rows": [self._row(run) for run in self.plan.runs],
             "progress": self.progress(),
             "seconds_left": self.seconds_left,
-            "confounds": self._confounds(language),
             "tuning": self._tuning(language),
-            "heads": self._heads(language),
             "remarks": self.remarks,
         }
 
@@ -97,26 +91,46 @@ class Standing:
         done = sum(run.has_ended for run in plan.runs)
         return {"done": done, "planned": len(plan.tuning) + plan.expected_final_runs}
 
-    def _missing(self, language: Language) -> Iterator[str]:
+    def _verdicts(self, language: Language) -> dict[str, Any]:
+        """What the findings say; of a study of which nothing has begun, what would be asked of them."""
+        findings = self.findings
+        if findings is None:
+            nothing_yet = say_on_page(language, "card.nothing_yet")
+            undecided = {
+                "outcome": "undecided", "outcome_word": say(language, "outcome.undecided"), "sentence": "",
+                "numbers": [], "reservations": [], "remarks": [], "incomplete": nothing_yet, "interval": None,
+            }  # fmt: skip
+            return {
+                "missing": [nothing_yet],
+                "cautions": [],
+                "next_look": [],
+                "cards": [
+                    {"name": each.name, "claim": in_language(each.claim, language), **undecided}
+                    for each in self.study.hypotheses
+                ],
+                "confounds": {"text": "", "header": [], "rows": []},
+                "heads": [],
+            }
+        from oelm.show.closing import confounds
         from oelm.show.content import missing_lines
-
-        if self.findings is not None:
-            yield from missing_lines(self.findings, language)
-        else:
-            yield say_on_page(language, "card.nothing_yet")
-
-    def _next_look(self, language: Language) -> Iterator[str]:
         from oelm.show.looks import what_is_next
 
-        if self.findings is not None and self.study.looks:
-            yield from what_is_next(self.findings, language)
-
-    def _cards(self, language: Language) -> list[dict[str, Any]]:
-        from oelm.show.board.cards import cards_of, cards_without_runs
-
-        if self.findings is None:
-            return cards_without_runs(self.study, language)
-        return cards_of(self.findings, language)
+        blocks = list(confounds(findings, language, ()))
+        tables = [block for block in blocks if isinstance(block, Table)]
+        texts = [block.text for block in blocks if isinstance(block, Paragraph)] + [table.caption for table in tables]
+        header, rows = (tables[0].header, tables[0].rows) if tables else ([], [])
+        return {
+            "missing": list(missing_lines(findings, language)),
+            "cautions": list(cautions(findings, language)),
+            "next_look": list(what_is_next(findings, language)) if self.study.looks else [],
+            "cards": cards_of(findings, language),
+            "confounds": {"text": " ".join(texts), "header": header, "rows": rows},
+            "heads": [
+                {"arm": arm, "label": label_in(self.study, arm, language), "tables": summary.heads.last}
+                for arm, summary in findings.arms.items()
+                if summary.heads is not None
+            ],
+        }
 
     def _row(self, run: PlannedRun) -> dict[str, Any]:
         stored, expected = run.stored, self.expected.get((run.stage, run.title))
@@ -133,17 +147,6 @@ class Standing:
             "why": why_unstarted(self.plan, run),
             "error": stored.error if stored else None,
         }
-
-    def _confounds(self, language: Language) -> dict[str, Any]:
-        from oelm.show.closing import confounds
-
-        if self.findings is None:
-            return {"text": "", "header": [], "rows": []}
-        blocks = list(confounds(self.findings, language, ()))
-        texts = [block.text for block in blocks if isinstance(block, Paragraph)]
-        tables = [block for block in blocks if isinstance(block, Table)]
-        rows = {"header": tables[0].header, "rows": tables[0].rows} if tables else {"header": [], "rows": []}
-        return {"text": " ".join([*texts, *(table.caption for table in tables)]), **rows}
 
     def _tuning(self, language: Language) -> list[dict[str, Any]]:
         """Against each key of the grid, at each size: the lowest loss of every arm at each value, so far."""
@@ -183,14 +186,6 @@ class Standing:
             "chosen_loss": best.get(chosen, between) if chosen is not None else None,
             **drawn_as(look_of(self.study, arm)),
         }
-
-    def _heads(self, language: Language) -> list[dict[str, Any]]:
-        found = self.findings.arms if self.findings else {}
-        return [
-            {"arm": arm, "label": label_in(self.study, arm, language), "tables": summary.heads.last}
-            for arm, summary in found.items()
-            if summary.heads is not None
-        ]
 
 
 def arms_of(study: Study, language: Language, plan: Plan | None = None) -> list[dict[str, Any]]:
@@ -291,3 +286,59 @@ def _seconds_left(plan: Plan) -> float | None:
         (run, progress_of(run.stored.directory, run.run.training.steps)) for run in running if run.stored is not None
     ]
     return seconds_left(plan, underway, units=len(running)) if running else None
+
+
+# ---- Each hypothesis as a card: what the report's box says of it, and its interval as a page draws it ---------------
+
+
+def cards_of(findings: Findings, language: Language) -> list[dict[str, Any]]:
+    """While runs are missing every card says so: a verdict that may still change must not look like one that cannot."""
+    return [
+        asdict(verdict_box(findings, verdict, language))
+        | {"incomplete": _incomplete(findings, verdict, language), "interval": _interval(findings, verdict, language)}
+        for verdict in findings.verdicts
+    ]
+
+
+def _incomplete(findings: Findings, verdict: ScopedVerdict, language: Language) -> str | None:
+    """How many of the final runs of the arms that it compares are still to come, or that others are; None: none is."""
+    hypothesis, plan = verdict.hypothesis, findings.plan
+    if hypothesis.evidence == "speed" and verdict.ratio is None:
+        return say_on_page(language, "card.no_bench")
+    is_settled = hypothesis.evidence in ("parameters", "speed") or (
+        verdict.look is not None and verdict.look.is_settled
+    )
+    arms = {arm for pair in arms_compared(findings.study, hypothesis) for arm in pair}
+    runs = [run for arm in arms for run in plan.by_arm.get(arm, [])]
+    planned = sum(arm in findings.study.arms for arm in arms) * len(findings.study.seeds)
+    planned -= sum(run.state == "not_needed" for run in runs)
+    done = sum(run.has_ended for run in runs)
+    if done < planned and not is_settled:
+        return say_on_page(language, "card.incomplete", done=done, planned=planned)
+    code = "card.study_incomplete.settled" if is_settled or not hypothesis.confirmatory else "card.study_incomplete"
+    return None if plan.is_done else say_on_page(language, code)
+
+
+def _interval(findings: Findings, verdict: ScopedVerdict, language: Language) -> dict[str, Any] | None:
+    """Mean, ends and single seeds, with the edges between which the claim holds; None: nothing to draw."""
+    hypothesis, measure = verdict.hypothesis, verdict.hypothesis.quality
+    axis = say_of(findings.study, language, "axis.shown_difference")
+    if verdict.ratio is not None:
+        bounds = KINDS[hypothesis.kind].bounds((hypothesis.margin or 0.0) / 100)
+        ends = {"low": verdict.ratio.low, "high": verdict.ratio.high, "mean": verdict.ratio.middle}
+        region = {"from": bounds.lower, "to": bounds.upper, "origin": 1.0}
+        return {**ends, **region, "seeds": [], "axis": say(language, "box.ratio")}
+    show = measure.shown_difference
+    bounds = KINDS[hypothesis.kind].bounds(verdict.margin or 0.0)
+    start, end = quality.ends(measure, bounds.lower, bounds.upper)
+    edges: dict[str, Any] = {"from": start, "to": end, "origin": 0.0, "axis": axis}
+    slope = verdict.trend.slopes.get(verdict.trend.per) if verdict.trend else None
+    if slope is not None:
+        low, high = quality.ends(measure, slope.low, slope.high)
+        return {"low": low, "high": high, "mean": show(slope.slope), "seeds": [], **edges}
+    difference = verdict.difference
+    if hypothesis.evidence not in OF_DIFFERENCES or difference is None or difference.mean is None:
+        return None
+    low, high = quality.ends(measure, difference.low, difference.high)
+    seeds = [show(each) for each in difference.differences]
+    return {"low": low, "high": high, "mean": show(difference.mean), "seeds": seeds, **edges}

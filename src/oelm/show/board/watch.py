@@ -11,10 +11,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from oelm.show.board.bands import Member, begun, points_at, steps_of
-from oelm.show.board.follow import KIND_OF, POINTS, VALUES, Follower, Point
+from oelm.show.board.follow import KIND_OF, PLACE, POINTS, VALUES, Follower, Point, Series
 from oelm.show.board.glance import ENDED, SETTLED, UNCHECKED, WITHOUT_NUMBERS, Remembered, Row, row_of
 from oelm.show.board.places import SINGLE, Found, RunPlace, Signature, looked_at_again
 
@@ -191,7 +191,8 @@ class Watch:
             for name in VALUES[kind]:
                 if (arm, name) not in self._known_bands:
                     steps = steps_of(members) if steps is None else steps
-                    self._known_bands[arm, name] = {"points": points_at(members, name, steps), "seeds": begun(members)}
+                    seeds = sum(bool(member.series.steps) for member in members)  # that have recorded anything
+                    self._known_bands[arm, name] = {"points": points_at(members, name, steps), "seeds": seeds}
                 if self._known_bands[arm, name]["points"]:
                     found.setdefault(arm, {})[name] = self._known_bands[arm, name]
         return found
@@ -201,3 +202,52 @@ class Watch:
         points = list(self.follow(id, KIND_OF[name]).series.points(name))
         stride = -(-len(points) // most)
         return points[(len(points) - 1) % stride :: stride] if points else []
+
+
+# ---- Curves of arms: mean, smallest and largest at each step over the seeds that have come so far -------------------
+
+
+BandPoint = list[float]  # step, tokens, seconds, mean, smallest, largest, number of seeds
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of an arm, with what it recorded of the kind that is drawn."""
+
+    series: Series
+    has_ended: bool
+
+
+def steps_of(members: list[Member]) -> list[int]:
+    """Those at which the arm is drawn: multiples of the widest stride. The last step of a run that has not ended is one
+    of its own."""
+    stride = max((member.series.stride for member in members), default=1)
+    found: set[int] = set()
+    for member in members:
+        series = member.series
+        found.update(series.steps if series.stride == stride else filter(lambda step: step % stride == 0, series.steps))
+        if series.is_extra:
+            found.discard(series.steps[-1])
+    last = (member.series.steps[-1] for member in members if member.has_ended and member.series.steps)
+    return sorted({*found, *last})
+
+
+def points_at(members: list[Member], name: str, steps: list[int]) -> list[BandPoint]:
+    """Steps, which rise, where no seed has a value are left out."""
+    import numpy as np
+
+    at_steps = np.array(steps, dtype=np.int64)
+    sums, count = np.zeros((len(PLACE) + 1, len(steps))), np.zeros(len(steps), dtype=np.int64)
+    low, high = np.full(len(steps), np.inf), np.full(len(steps), -np.inf)
+    for member in members:
+        own, *columns = (np.array(column) for column in member.series.columns_of(name))
+        has_value = np.isfinite(columns[-1])
+        _, at, own_at = np.intersect1d(at_steps, own[has_value], assume_unique=True, return_indices=True)
+        values = np.array(columns)[:, has_value][:, own_at]
+        sums[:, at] += values
+        count[at] += 1
+        low[at], high[at] = np.minimum(low[at], values[-1]), np.maximum(high[at], values[-1])
+    kept = count > 0
+    means = sums[:, kept] / count[kept]
+    columns = [at_steps[kept], *means, low[kept], high[kept], count[kept]]
+    return [list(point) for point in zip(*(column.tolist() for column in columns), strict=True)]

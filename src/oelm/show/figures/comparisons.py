@@ -188,14 +188,10 @@ def differences(canvas: Canvas) -> Figure | None:
 def _shown(canvas: Canvas, difference: PairedDifference) -> PairedDifference:
     """On the axis: logarithms as they are, points of a share as a reader is shown them."""
     draw = canvas.measure.drawn_difference
-    low, high = canvas.measure.ends(difference.low, difference.high)
-    return replace(
-        difference,
-        differences=[draw(value) for value in difference.differences],
-        mean=None if difference.mean is None else draw(difference.mean),
-        low=None if low is None else draw(low),
-        high=None if high is None else draw(high),
-    )
+    low, high = quality.ends(canvas.measure, difference.low, difference.high, show=draw)
+    differences = [draw(value) for value in difference.differences]
+    mean = None if difference.mean is None else draw(difference.mean)
+    return replace(difference, differences=differences, mean=mean, low=low, high=high)
 
 
 def _pair_label(canvas: Canvas, verdict: Verdict) -> str:
@@ -214,11 +210,7 @@ def _edges(verdict: Verdict) -> tuple[float | None, float | None]:
     """Between which differences, as shown, the claim holds; None: no bound on that side."""
     measure = verdict.hypothesis.quality
     bounds = KINDS[verdict.hypothesis.kind].bounds(verdict.margin or 0.0)
-    low, high = measure.ends(bounds.lower, bounds.upper)
-    return (
-        None if low is None else measure.drawn_difference(low),
-        None if high is None else measure.drawn_difference(high),
-    )
+    return quality.ends(measure, bounds.lower, bounds.upper, show=measure.drawn_difference)
 
 
 def _shade_claim(axis: Axes, verdict: Verdict, row: int) -> None:
@@ -314,7 +306,7 @@ def decomposition(canvas: Canvas) -> Figure | None:
     figure, (axis,) = canvas.panels(1, height=0.7 + 0.34 * len(steps))
     for row, (step, mean) in enumerate(steps):
         middle = canvas.measure.shown_difference(mean)
-        low, high = _shown_ends(canvas.measure, step.difference)
+        low, high = quality.ends(canvas.measure, step.difference.low, step.difference.high)
         better = mean < 0
         axis.barh(row, middle, height=0.55, color="#56B4E9" if better else "#E69F00", edgecolor="#333333", lw=0.5)
         if low is not None and high is not None:
@@ -331,10 +323,3 @@ def decomposition(canvas: Canvas) -> Figure | None:
     axis.margins(x=0.18)
     axis.set_xlabel(canvas.word("axis.shown_difference"))
     return figure
-
-
-def _shown_ends(measure: Measure, difference: PairedDifference) -> tuple[float | None, float | None]:
-    """Of the interval, in per cent or points."""
-    low, high = measure.ends(difference.low, difference.high)
-    show = measure.shown_difference
-    return None if low is None else show(low), None if high is None else show(high)
