@@ -544,8 +544,8 @@ MUTANTS = (
     ),
     Mutant(
         "show/tables.py",
-        "== {arm, baseline} and hypothesis.against is None",
-        "== {arm, baseline}",
+        "is not None and verdict.hypothesis.against is None",
+        "is not None",
         "show/test_scale_in_reports.py",
     ),
     Mutant("show/tables.py", 'in "WF" else 1', 'in "F" else 1', "show/test_tables.py"),

@@ -11,7 +11,7 @@ from oelm.core.options import ADDITIONS, OPTIONS, POSITIONS, addition_of, in_use
 from oelm.core.parts import ROLES
 from oelm.core.settings import known_keys, load_settings
 from oelm.machine.errors import UserError
-from oelm.show.figures.parameters import COLOURS
+from oelm.show.figures.costs import COLOURS
 from oelm.show.fonts import has_chinese
 from oelm.show.words import WORDS
 from small_runs import REPOSITORY

@@ -144,7 +144,7 @@ def test_a_loss_of_accuracy_is_below_zero_everywhere(classified):
 
 def test_the_forest_is_in_points_and_shades_where_the_claims_hold(classified):
     canvas = Canvas(classified, "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         (axis,) = FIGURES["differences"](canvas).axes
     assert axis.get_xlabel() == say_of(classified.study, "en", "axis.shown_difference")
     shaded = [each.get_paths()[0].get_extents() for each in axis.collections]

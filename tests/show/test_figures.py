@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from example_studies import example_study, findings_from
@@ -16,7 +17,7 @@ from oelm.core.measures import LOSS, MEASURES
 from oelm.show.figures import gallery
 from oelm.show.figures.canvas import COLOURS, Canvas, drawing_settings, rendered, wrapped
 from oelm.show.figures.comparisons import _spread_out, best_by_value, to_nats
-from oelm.show.figures.parameters import by_parameters, parameter_distribution, side_by_side
+from oelm.show.figures.costs import by_parameters, parameter_distribution, side_by_side
 from oelm.show.fonts import chinese_font
 from oelm.show.words import _phrase_of
 from oelm.study.tuning import Choice
@@ -28,7 +29,7 @@ FIGURES = gallery.figures_of(LOSS)
 
 def test_the_same_findings_give_the_same_bytes(complete):
     canvas = Canvas(complete, "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         one, other = (rendered(FIGURES["differences"](canvas)) for _ in range(2))
     assert one == other
     assert not re.search(rb"<dc:date>|20\d\d-\d\d-\d\dT", one.svg)
@@ -36,7 +37,7 @@ def test_the_same_findings_give_the_same_bytes(complete):
 
 def test_drawing_leaves_no_global_state():
     code = (
-        "import sys; sys.path.insert(0, 'tests/reporting')\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import matplotlib\n"
         "def settings(): return {key: matplotlib.rcParams[key] for key in matplotlib.rcParams if key != 'backend'}\n"
         "before = settings()\n"
@@ -45,7 +46,7 @@ def test_drawing_leaves_no_global_state():
         "from oelm.show.figures.canvas import Canvas, drawing_settings, rendered\n"
         "from oelm.show.figures.comparisons import final\n"
         "canvas = Canvas(findings_from(example_study(tuning=None), Path(tempfile.mkdtemp())), 'en', None)\n"
-        "with drawing_settings(canvas): rendered(final(canvas))\n"
+        "with drawing_settings(canvas.language, canvas.font): rendered(final(canvas))\n"
         "assert settings() == before\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
@@ -54,7 +55,7 @@ def test_drawing_leaves_no_global_state():
 
 def test_a_step_of_the_ablation_is_blue_exactly_where_it_lowers_the_loss(complete):
     canvas = Canvas(complete, "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         (axis,) = FIGURES["decomposition"](canvas).axes
     means = [step.difference.mean for step in complete.decomposition if step.difference.mean is not None]
     assert {mean < 0 for mean in means} == {True, False}
@@ -106,7 +107,7 @@ def test_no_legend_is_wider_than_its_figure(length, tmp_path):
     }
     study = example_study(arms=arms, hypotheses=[], tuning=None, seeds=[0])
     canvas = Canvas(findings_from(study, tmp_path, lambda *_: 2.0), "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         for figure in (parameter_distribution(canvas), by_parameters(canvas)):
             rendered(figure)
             (legend,) = figure.legends
@@ -126,7 +127,7 @@ def test_arms_of_one_size_stand_side_by_side_and_none_past_a_smaller_one():
 def test_equal_results_are_drawn_too(tmp_path):
     findings = findings_from(example_study(tuning=None), tmp_path, lambda *_: 2.0)
     canvas = Canvas(findings, "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         assert all(FIGURES[name](canvas) for name in ("decomposition", "differences", "final_perplexity"))
 
 
@@ -137,7 +138,7 @@ def test_chinese_labels_are_drawn_with_real_glyphs(complete):
     import warnings
 
     canvas = Canvas(complete, "zh", font)
-    with drawing_settings(canvas), warnings.catch_warnings():
+    with drawing_settings(canvas.language, canvas.font), warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*[Gg]lyph.*")
         rendered(FIGURES["parameter_distribution"](canvas))
 

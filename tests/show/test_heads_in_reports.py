@@ -61,7 +61,7 @@ def test_a_report_has_a_section_on_heads_where_runs_recorded_them(scored, tmp_pa
 
 def test_both_figures_show_the_arms_that_recorded_heads(scored):
     canvas = Canvas(scored, "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         lines, maps = forming(canvas), last_scores(canvas)
         assert rendered(lines) == rendered(forming(canvas))
         assert [len(axis.lines) for axis in lines.axes] == [2, 2]
@@ -83,7 +83,7 @@ def test_no_two_texts_of_the_heat_maps_overlap(tmp_path):
 
     study = example_study(arms={arm: {"label": label} for arm, label in LONG_LABELS.items()})
     canvas = Canvas(findings_from(study, tmp_path, heads_of=LONG_LABELS), "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         figure = last_scores(canvas)
         drawn = FigureCanvasAgg(figure)
         drawn.draw()

@@ -103,7 +103,7 @@ def test_figures_draw_labels_as_text(nasty):
     from oelm.show.figures.comparisons import differences, final
 
     canvas = Canvas(nasty, "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         for draw in (final, differences):
             assert b"<script" not in rendered(draw(canvas)).svg
 

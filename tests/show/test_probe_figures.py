@@ -5,7 +5,7 @@ import pytest
 from oelm.analysis.summary import findings_of
 from oelm.show.content import article_of
 from oelm.show.figures.canvas import Canvas, drawing_settings, rendered
-from oelm.show.figures.probes import steps_to_solve
+from oelm.show.figures.comparisons import steps_to_solve
 from stored_runs import probe_curve, small_probes, solving_claim, store_study
 
 FROZEN, STEPS = "frozen_head_orthogonal", 200
@@ -23,7 +23,7 @@ def canvas(tmp_path_factory):
 
 
 def test_every_run_has_a_mark_where_it_solved_it(canvas):
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         figure = steps_to_solve(canvas)
         assert rendered(figure) == rendered(steps_to_solve(canvas))
     (axis,) = figure.axes

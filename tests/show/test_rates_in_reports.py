@@ -71,7 +71,7 @@ def test_a_report_says_what_was_dropped_and_what_was_fitted(findings, language, 
 
 def test_the_figure_draws_the_rounds_and_the_curve(findings):
     canvas = Canvas(findings, "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         (axis,) = comparisons.tuning(canvas).axes
     dotted = [line for line in axis.lines if line.get_linestyle() == ":" and len(line.get_xdata()) > 10]
     assert len(dotted) == 1

@@ -61,7 +61,7 @@ def test_a_claim_about_scale_has_its_slope_its_test_and_its_sizes(sized, languag
     box = next(block for block in article_of(sized, language, figures=()).blocks if isinstance(block, VerdictBox))
     named = dict(box.numbers)
     assert set(named) == {say(language, f"box.{code}") for code in ("criterion", "slope", "sizes", "floor")}
-    assert f"p = {numbers.probability(sized.verdicts[0].p)}" in box.sentence
+    assert f"p {numbers.probability(sized.verdicts[0].p)}" in box.sentence
     assert "width96" in named[say(language, "box.sizes")]
     assert say(language, "per.parameters") in box.sentence
 
@@ -100,7 +100,7 @@ def test_what_is_not_about_the_main_size_says_so(sized):
 
 def test_the_figure_has_two_panels_for_each_dial_and_the_forecast(sized):
     canvas = Canvas(sized, "zh", chinese_font())
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         drawn = figure.scale(canvas)
     assert len(drawn.axes) == 4
     (width, _, steps, _) = drawn.axes
@@ -123,7 +123,7 @@ def test_a_forecast_that_may_be_anything_is_not_shown_and_why(language, tmp_path
     assert not any("forecast" in each.measure for each in citable(found))
     assert findings_as_json(found)["scale"]["forecasts"][0]["predicted"]["middle"] == forecast.predicted.middle
     canvas = Canvas(found, language, chinese_font())
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         assert figure.scale(canvas).axes[0].dataLim.x1 < forecast.predicted.counts["parameters"]
 
 
@@ -131,7 +131,7 @@ def test_a_dial_of_which_no_pair_is_finished_has_no_panels_yet(tmp_path):
     study = sized_study()
     some = store_study(study, tmp_path, losses_with_slope(), leaves=lambda run: run.arm.split("+")[1] != "width16")
     canvas = Canvas(findings_of(study, some), "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         assert len(figure.scale(canvas).axes) == 2
 
 
@@ -141,7 +141,7 @@ def test_an_arm_at_one_size_is_no_part_of_the_figure(tmp_path):
         arms={"trained": {}, "frozen_head_orthogonal": {}, "once": once}, sizes={"width": [16, 32]}, hypotheses=[]
     )
     canvas = Canvas(findings_of(study, store_study(study, tmp_path, losses_with_slope())), "en", None)
-    with drawing_settings(canvas):
+    with drawing_settings(canvas.language, canvas.font):
         (legend,) = figure.scale(canvas).legends
     assert [text.get_text() for text in legend.get_texts()] == ["trained", "frozen_head_orthogonal"]
 

@@ -17,7 +17,7 @@ from oelm.show.content import article_of
 from oelm.show.html import html
 from oelm.show.markdown import markdown
 from oelm.show.pdf import pdf
-from oelm.show.scope import scope_line
+from oelm.show.tables import scope_line
 from oelm.show.verdicts import as_text
 from oelm.show.words import say
 from oelm.study.archives import runs_folder

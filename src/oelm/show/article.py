@@ -7,7 +7,7 @@ terminal or break a file is made `visible` for all of them alike.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -43,7 +43,6 @@ class Table:
     header: list[str]
     rows: list[list[str]]
     align: Sequence[Align]
-    strong_rows: list[int] = field(default_factory=list)
 
 
 def words_then_numbers(columns: int, *, words: int = 1) -> list[Align]:
@@ -104,14 +103,12 @@ def numbered(article: Article) -> Article:
     for block in article.blocks:
         if isinstance(block, Table):
             tables += 1
-            block = Table(
-                f"{names[0]} {tables}. {block.caption}", block.header, block.rows, block.align, block.strong_rows
-            )
+            block = dataclasses.replace(block, caption=f"{names[0]} {tables}. {block.caption}")
         elif isinstance(block, Picture):
             pictures += 1
-            block = Picture(block.name, f"{names[1]} {pictures}. {block.caption}")
+            block = dataclasses.replace(block, caption=f"{names[1]} {pictures}. {block.caption}")
         blocks.append(block)
-    return Article(article.language, article.title, article.subtitle, article.kicker, blocks)
+    return dataclasses.replace(article, blocks=blocks)
 
 
 def readable(article: Article) -> Article:
@@ -133,17 +130,15 @@ def _readable(value: Any) -> Any:
 
 def visible_text(article: Article) -> str:
     """Everything a reader sees, for the question which characters a font must have."""
-    found = [article.title, article.subtitle, article.kicker]
-    for block in article.blocks:
-        found += _strings(block)
-    return "\n".join(found)
 
+    def strings(value: object) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                yield from strings(item)
+        elif dataclasses.is_dataclass(value):
+            for each in dataclasses.fields(value):
+                yield from strings(getattr(value, each.name))
 
-def _strings(value: object) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [text for item in value for text in _strings(item)]
-    if hasattr(value, "__dataclass_fields__"):
-        return [text for name in value.__dataclass_fields__ for text in _strings(getattr(value, name))]
-    return []
+    return "\n".join(strings(article))

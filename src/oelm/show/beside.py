@@ -8,9 +8,9 @@ from oelm.analysis.findings import Beside, Findings, PairedDifference
 from oelm.core.measures import MEASURES, Measure
 from oelm.show import numbers, quality
 from oelm.show.article import Align, Block, Bullets, Heading, Paragraph, Table
-from oelm.show.scope import scope_line
+from oelm.show.tables import scope_line
 from oelm.show.words import in_words, say
-from oelm.study.declaration import Claim, Language, Text, in_language
+from oelm.study.declaration import Claim, Language, in_language
 
 COLUMNS = (
     "source", "model_and_task", "from_baseline", "number", "seeds", "outcome", "ratio", "trainable_share",
@@ -24,7 +24,8 @@ def beside(findings: Findings, language: Language, figures: Container[str]) -> I
     yield Heading(say(language, "heading.beside"))
     lost = [row for row in findings.beside if row.problem is not None]
     if lost:
-        yield Bullets([_problem(row, language) for row in lost], tone="warning")
+        problems = [say(language, "beside.problem", study=row.study, problem=row.problem) for row in lost]
+        yield Bullets(problems, tone="warning")
     rows = [_row(row, language) for row in findings.beside if row.problem is None]
     header = [say(language, f"column.{name}") for name in COLUMNS]
     align: list[Align] = ["left", "left", "left", "right", "right", "left", "right", "right"]
@@ -36,10 +37,6 @@ def beside(findings: Findings, language: Language, figures: Container[str]) -> I
     remarks = [in_language(remark, language) for claim in claims for remark in claim.remarks]
     if remarks:
         yield Bullets(remarks, title=say(language, "beside.remarks"))
-
-
-def _problem(row: Beside, language: Language) -> str:
-    return say(language, "beside.problem", study=row.study, problem=row.problem)
 
 
 def _row(row: Beside, language: Language) -> list[str]:
@@ -95,10 +92,5 @@ def _claim(claim: Claim, language: Language) -> list[str]:
         claim.source, claim.model_and_task, claim.from_baseline, claim.number, claim.number_of_seeds, claim.outcome,
         claim.ratio, claim.trainable_share,
     )  # fmt: skip
-    return [_quoted(cell, language) for cell in cells]
-
-
-def _quoted(value: Text | int | None, language: Language) -> str:
-    if value is None:
-        return numbers.NONE
-    return str(value) if isinstance(value, int) else in_language(value, language)
+    texts = (str(cell) if isinstance(cell, int) else cell for cell in cells)
+    return [numbers.NONE if text is None else in_language(text, language) for text in texts]

@@ -30,7 +30,7 @@ from oelm.core.measures import MEASURES, Measure
 from oelm.models.heads.kinds import KINDS as HEAD_KINDS
 from oelm.show import numbers, quality
 from oelm.show.beside import share_with_one_decimal
-from oelm.show.examples import COUNTS, gain
+from oelm.show.content import COUNTS, gain
 from oelm.show.latex import comment, escaped
 from oelm.show.looks import error_spent, levels_by_test, runs_saved
 from oelm.show.macro_names import Of, macro_name, spelled, spelled_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Container, Iterator
 from typing import Any, Literal
 
@@ -12,16 +13,16 @@ from oelm.core.config import Encoder
 from oelm.show import cautions, numbers, quality, tables, verdicts
 from oelm.show.arms_in_words import note_sentence
 from oelm.show.article import Block, Bullets, Code, Facts, Heading, Paragraph, Table
-from oelm.show.scope import scope_line
-from oelm.show.tables import label_of
+from oelm.show.tables import captioned, label_of, table
 from oelm.show.words import WORDS, in_words, say
 from oelm.study.claims.kinds import KINDS
-from oelm.study.confounds import SEEDS, Confound
-from oelm.study.declaration import Hypothesis, Language, in_language
+from oelm.study.confounds import SEEDS
+from oelm.study.declaration import Language, in_language
 from oelm.study.plan import PlannedRun
 from oelm.study.remarks import value_text
 
 LISTED_ROWS = 60  # of the article; every run stands in runs.csv
+LONGEST_ERROR = 160  # characters of what happened to a run
 NOTES_SHOWN_ELSEWHERE = (
     "fixed_learning_rate", "few_seeds", "edge_optimum", "all_points_diverged", "tuning_at_floor", "at_floor",
     *NOT_FITTED, *cautions.NOTES,
@@ -45,7 +46,7 @@ def _verdict_table(findings: Findings, language: Language) -> Table:
         claim, number = in_language(verdict.hypothesis.claim, language), _number(verdict, language)
         rows.append([verdict.hypothesis.name, claim, number, verdicts.outcome_in_short(verdict, language)])
     header = [say(language, f"column.{name}") for name in ("hypothesis", "claim", "number", "outcome")]
-    caption = say(language, "conclusions.table", scope=scope_line(findings.scope, language))
+    caption = captioned(findings, language, "conclusions.table")
     return Table(caption, header, rows, ["left", "left", "right", "left"])
 
 
@@ -121,42 +122,23 @@ def _next_steps(findings: Findings, language: Language) -> Iterator[str]:
 # ---- Confounds -----------------------------------------------------------------------------------------------------
 
 
-def _no_confound(findings: Findings, language: Language) -> str:
-    if not findings.verdicts:
-        return say(language, "confounds.no_hypothesis")
-    tuning = findings.study.tuning
-    return (
-        say(language, "confounds.none_but_tuned", keys=", ".join(tuning.grid))
-        if tuning
-        else say(language, "confounds.none")
-    )
-
-
 def confounds(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.confounds"))
-    rows = [
-        [
-            verdict.hypothesis.name,
-            confound.key,
-            *verdicts.sides_of(findings, verdict.hypothesis, confound, language),
-            _explanation(verdict.hypothesis, confound, language),
-        ]
-        for verdict in findings.verdicts
-        for confound in verdict.confounds
-    ]
+    rows = []
+    for hypothesis, confound in ((each.hypothesis, one) for each in findings.verdicts for one in each.confounds):
+        reason = hypothesis.explained.get(confound.key, confound.explained)
+        unexplained = "confounds.seeds" if confound.key == SEEDS else "confounds.unexplained"
+        explanation = say(language, unexplained) if reason is None else in_language(reason, language)
+        sides = verdicts.sides_of(findings, hypothesis, confound, language)
+        rows.append([hypothesis.name, confound.key, *sides, explanation])
     if not rows:
-        yield Paragraph(_no_confound(findings, language))
+        tuned = findings.study.tuning.grid if findings.study.tuning else ()
+        code = "none_but_tuned" if tuned else "none"
+        code = code if findings.verdicts else "no_hypothesis"
+        yield Paragraph(say(language, f"confounds.{code}", keys=", ".join(tuned)))
         return
     columns = ("hypothesis", "setting", "treatment", "control", "explained")
-    header = [say(language, f"column.{name}") for name in columns]
-    yield Table(say(language, "confounds.table"), header, rows, ["left"] * 5)
-
-
-def _explanation(hypothesis: Hypothesis, confound: Confound, language: Language) -> str:
-    reason = hypothesis.explained.get(confound.key, confound.explained)
-    if reason is not None:
-        return in_language(reason, language)
-    return say(language, "confounds.seeds" if confound.key == SEEDS else "confounds.unexplained")
+    yield table(findings, language, columns, rows, say(language, "confounds.table"), words=5)
 
 
 # ---- Runs without a result -----------------------------------------------------------------------------------------
@@ -174,8 +156,8 @@ def unfinished(findings: Findings, language: Language, figures: Container[str]) 
         yield Paragraph(say(language, "unfinished.none.looks" if findings.plan.saved else "unfinished.none"))
         return
     rows = [[arm, verdicts.seed_list(which, language), *rest] for (arm, *rest), which in seeds.items()]
-    header = [say(language, f"column.{name}") for name in ("arm", "seed", "stage", "state", "error")]
-    yield Table(say(language, "unfinished.table"), header, rows[:LISTED_ROWS], ["left"] * 5)
+    columns = ("arm", "seed", "stage", "state", "error")
+    yield table(findings, language, columns, rows[:LISTED_ROWS], say(language, "unfinished.table"), words=5)
     if len(rows) > LISTED_ROWS:
         yield Paragraph(say(language, "unfinished.more", count=len(rows) - LISTED_ROWS))
 
@@ -193,14 +175,11 @@ def _unfinished_kind(findings: Findings, run: PlannedRun, language: Language) ->
         state = "unmeasured"
         lack = {"file": run.stored.directory.result_file.name, "key": findings.study.measure.shown_key}
         happened = say(language, "unfinished.unmeasured", **lack)
+    # One line, without the control characters a log may hold.
+    happened = " ".join("".join(each if each.isprintable() else " " for each in happened).split())
+    happened = happened if len(happened) <= LONGEST_ERROR else happened[: LONGEST_ERROR - 1] + "…"
     arm = label_of(findings, run.arm, language)
-    return arm, stage, say(language, f"state.{state}"), _shortened(happened) or numbers.NONE
-
-
-def _shortened(text: str, length: int = 160) -> str:
-    """One line, without the control characters a log may hold."""
-    text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return arm, stage, say(language, f"state.{state}"), happened or numbers.NONE
 
 
 # ---- Provenance ----------------------------------------------------------------------------------------------------
@@ -276,14 +255,8 @@ def _recorded(tree: dict[str, Any], language: Language) -> Iterator[tuple[str, s
         yield say(language, f"provenance.{name}"), joined(values) or say(language, "provenance.unknown")
     versions = [f"{name} {', '.join(map(str, values))}" for name, values in tree.get("versions", {}).items() if values]
     yield say(language, "provenance.versions"), joined(versions) or say(language, "provenance.unknown")
-    spent = {
-        short: numbers.duration(tree.get(name))
-        for short, name in (
-            ("total", "compute_seconds"),
-            ("final", "final_compute_seconds"),
-            ("tuning", "tuning_compute_seconds"),
-        )
-    }
+    parts = {"total": "", "final": "final_", "tuning": "tuning_"}
+    spent = {name: numbers.duration(tree.get(f"{part}compute_seconds")) for name, part in parts.items()}
     yield say(language, "provenance.compute"), say(language, "provenance.compute_value", **spent)
     if bench := tree.get("bench"):
         created = bench["created"] or say(language, "provenance.unknown")
@@ -301,26 +274,16 @@ def _checked(check: dict[str, Any], language: Language) -> str:
     counts = {state: sum(each["state"] == state for each in results) for state in ("pass", "fail", "skipped")}
     device = ", ".join(check["gpus"] or []) or check["processor"] or say(language, "provenance.unknown")
     made = check["created"] or say(language, "provenance.unknown")
-    head = say(language, "provenance.check_value", created=made, device=device, passed=counts.pop("pass"), **counts)
-    lines = [
-        _measured(each["name"], each["facts"] or {}, language)
-        if each["state"] == "pass"
-        else say(language, "provenance.check_failed", name=in_words(each["words"], language), said=each["said"])
-        for each in results
-        if each["state"] != "skipped"
-    ]
-    return say(language, "list_semicolon").join([head, *filter(None, lines)])
-
-
-def _measured(name: str, facts: dict[str, Any], language: Language) -> str | None:
-    """What a check measured, in words; None: it only passed, or is of a version whose numbers are unknown here."""
-    code = f"provenance.check.{name}"
-    if code not in WORDS:
-        return None
-    try:
-        return say(language, code, **facts)
-    except (KeyError, ValueError, TypeError):
-        return None
+    lines = [say(language, "provenance.check_value", created=made, device=device, passed=counts.pop("pass"), **counts)]
+    for each in results:
+        code = f"provenance.check.{each['name']}"
+        if each["state"] not in ("pass", "skipped"):
+            facts = {"name": in_words(each["words"], language), "said": each["said"]}
+            lines.append(say(language, "provenance.check_failed", **facts))
+        elif each["state"] == "pass" and code in WORDS:  # else it measured nothing
+            with contextlib.suppress(KeyError, ValueError, TypeError):  # of a version whose numbers are unknown here
+                lines.append(say(language, code, **(each["facts"] or {})))
+    return say(language, "list_semicolon").join(lines)
 
 
 def _written_down(findings: Findings, registration: dict[str, Any], language: Language) -> Iterator[tuple[str, str]]:
@@ -334,10 +297,9 @@ def _written_down(findings: Findings, registration: dict[str, Any], language: La
 
 
 def _registered(registration: dict[str, Any], language: Language) -> str:
-    said = cautions.registration_text(registration, language)
+    parts = [cautions.registration_text(registration, language)]
     if registration["standing"] in ("none", "damaged"):
-        return said
-    parts = [said]
+        return parts[0]
     commit = numbers.digest(registration["commit"]) if registration["commit"] else say(language, "provenance.unknown")
     source = "registration.dirty_source" if registration["dirty"] else "registration.source"
     parts.append(say(language, source, commit=commit, version=registration["oelm"]))

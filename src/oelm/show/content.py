@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from typing import Any
 
-from oelm.analysis.findings import NOT_FITTED, Findings, Verdict
+from oelm.analysis.findings import NOT_FITTED, Findings, McNemar
 from oelm.analysis.statistics import LEAST_INFORMATIVE
+from oelm.core.floors import accuracy_standard_error
 from oelm.core.measures import LOSS
 from oelm.models.heads.kinds import KINDS as HEAD_KINDS
 from oelm.show import closing, numbers, quality, tables, verdicts
@@ -25,17 +25,15 @@ from oelm.show.article import (
 )
 from oelm.show.beside import beside
 from oelm.show.cautions import cautions
-from oelm.show.draws import draws
-from oelm.show.examples import examples
 from oelm.show.looks import looks
 from oelm.show.probes import probes, tuning_table
 from oelm.show.rates import curves_table, extended_lines, rounds_table, tuning_steps
 from oelm.show.scale import carried_lines, scale
-from oelm.show.scope import scope_line
-from oelm.show.tables import counts_at_rest, has_implied, label_of
+from oelm.show.tables import captioned, counts_at_rest, label_of, table
 from oelm.show.words import say, say_of, say_or_code
 from oelm.study.claims.kinds import MEASURED, SOLVING
-from oelm.study.declaration import Language, Study, Tuning, in_language
+from oelm.study.declaration import Language, Study, in_language
+from oelm.study.one_run import is_drawn
 from oelm.study.scaled import at_main_size
 from oelm.study.sizes import LEAST_FOR_A_LINE
 
@@ -49,8 +47,15 @@ def article_of(findings: Findings, language: Language, *, figures: Container[str
 
 def unnumbered_article(findings: Findings, language: Language, *, figures: Container[str]) -> Article:
     study = findings.study
-    blocks: list[Block] = [*_completeness(findings, language), *_cautions(findings, language)]
-    for section in _sections(findings):
+    blocks: list[Block] = []
+    if lines := list(missing_lines(findings, language)):
+        blocks.append(Bullets(lines, tone="warning", title=say(language, "partial.title")))
+    if lines := list(cautions(findings, language)):
+        blocks.append(Bullets(lines, tone="warning", title=say(language, "caution.title")))
+    has_results = any(
+        run.state in ("finished", "diverged") for run in findings.plan.runs
+    )  # of the grid or of the seeds
+    for section in _SECTIONS if has_results else _SECTIONS_WITHOUT_RESULTS:
         blocks += section(findings, language, figures)
     return Article(
         language=language,
@@ -61,22 +66,7 @@ def unnumbered_article(findings: Findings, language: Language, *, figures: Conta
     )
 
 
-def _sections(findings: Findings) -> list[Section]:
-    return _SECTIONS if has_results(findings) else _SECTIONS_WITHOUT_RESULTS
-
-
-def has_results(findings: Findings) -> bool:
-    """Whether any run, of the grid or of the seeds, has come to an end."""
-    return any(run.state in ("finished", "diverged") for run in findings.plan.runs)
-
-
 # ---- First: what is missing ----------------------------------------------------------------------------------------
-
-
-def _completeness(findings: Findings, language: Language) -> Iterator[Block]:
-    lines = list(missing_lines(findings, language))
-    if lines:
-        yield Bullets(lines, tone="warning", title=say(language, "partial.title"))
 
 
 def missing_lines(findings: Findings, language: Language) -> Iterator[str]:
@@ -92,28 +82,13 @@ def missing_lines(findings: Findings, language: Language) -> Iterator[str]:
     if not plan.is_tuned:
         done = sum(run.loss is not None for run in plan.tuning)
         yield say(language, "partial.tuning", finished=done, planned=len(plan.tuning))
-    else:
-        yield from _missing_by_arm(findings, language)
-    yield say(language, "partial.numbers.looks" if study.looks else "partial.numbers")
-
-
-def _cautions(findings: Findings, language: Language) -> Iterator[Block]:
-    lines = list(cautions(findings, language))
-    if lines:
-        yield Bullets(lines, tone="warning", title=say(language, "caution.title"))
-
-
-def _missing_by_arm(findings: Findings, language: Language) -> Iterator[str]:
-    for arm, summary in findings.at_all_sizes.items():
+    for arm, summary in findings.at_all_sizes.items() if plan.is_tuned else ():
         for state, seeds in summary.states.items():
             if state not in ("finished", "not_needed"):
-                yield say(
-                    language,
-                    "partial.arm" if len(seeds) == 1 else "partial.arm.seeds",
-                    arm=label_of(findings, arm, language),
-                    seeds=verdicts.seed_list(seeds, language),
-                    state=say(language, f"state.{state}"),
-                )
+                code = "partial.arm" if len(seeds) == 1 else "partial.arm.seeds"
+                named = {"arm": label_of(findings, arm, language), "seeds": verdicts.seed_list(seeds, language)}
+                yield say(language, code, **named, state=say(language, f"state.{state}"))
+    yield say(language, "partial.numbers.looks" if study.looks else "partial.numbers")
 
 
 # ---- Verdicts and the table ----------------------------------------------------------------------------------------
@@ -136,14 +111,12 @@ def _methods(findings: Findings, language: Language) -> Iterator[Block]:
     family = [each.evidence for each in study.family if each.confirmatory]
     if any(each in MEASURED for each in family):
         method = say_of(study, language, f"verdicts.method.{study.measure.test}", family=len(family))
-        if any(_is_without_spread(verdict) for verdict in findings.verdicts):
+        tested = [each.difference for each in findings.verdicts if each.p is not None]
+        if any(each is not None and not each.standard_deviation for each in tested):
             method += say(language, "verdicts.method.without_spread")
         method += say(language, "verdicts.mcnemar") if study.measure.from_predictions else ""
-        method += (
-            say(language, "verdicts.method.rates")
-            if any(each.rates and each.rates.arms for each in findings.verdicts)
-            else ""
-        )
+        if any(each.rates and each.rates.arms for each in findings.verdicts):
+            method += say(language, "verdicts.method.rates")
         yield Paragraph(method, tone="note")
     if "scale" in family:
         yield Paragraph(say_of(study, language, "verdicts.method.scale", least=LEAST_FOR_A_LINE), tone="note")
@@ -152,10 +125,6 @@ def _methods(findings: Findings, language: Language) -> Iterator[Block]:
         yield Paragraph(say_of(study, language, "verdicts.method.solving", **facts), tone="note")
     if study.looks:
         yield Paragraph(say(language, "verdicts.method.looks"), tone="note")
-
-
-def _is_without_spread(verdict: Verdict) -> bool:
-    return verdict.p is not None and verdict.difference is not None and not verdict.difference.standard_deviation
 
 
 def _table(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -177,7 +146,10 @@ def _on_learning_rates(findings: Findings, language: Language) -> Iterator[Block
             f"{key} = {comma.join(numbers.learning_rate(value) for value in values)}"
             for key, values in (findings.plan.grids.get(study.baseline) or study.tuning.grid).items()
         )
-        yield Paragraph(_on_the_grid(study, keys, language) + _on_the_rates(study.tuning, language))
+        text = _on_the_grid(study, keys, language)
+        if study.tuning.method == "halving":
+            text += say(language, "table.halving", margin=f"{study.tuning.margin:g}")
+        yield Paragraph(text + (say(language, "table.fitted") if study.tuning.choose == "fitted" else ""))
     rates = {arm: summary.learning_rate for arm, summary in findings.arms.items()}
     if not study.learning_rate_is_tuned and len(set(rates.values())) > 1:
         listed = comma.join(
@@ -198,11 +170,6 @@ def _on_the_grid(study: Study, keys: str, language: Language) -> str:
     return say_of(study, language, "table.tuned" if study.learning_rate_is_tuned else "table.other_tuned", keys=keys)
 
 
-def _on_the_rates(tuning: Tuning, language: Language) -> str:
-    halving = say(language, "table.halving", margin=f"{tuning.margin:g}") if tuning.method == "halving" else ""
-    return halving + (say(language, "table.fitted") if tuning.choose == "fitted" else "")
-
-
 def _picture(
     findings: Findings, name: str, language: Language, figures: Container[str], *, code: str = "", **facts: object
 ) -> Iterator[Picture]:
@@ -217,9 +184,61 @@ def _picture(
 _OF_QUALITY = ("final", "curve", "by_parameters", "target", "differences", "decomposition")
 
 
-def _with_scope(findings: Findings, code: str, language: Language) -> str:
-    """A table's caption: no number without the size and the training it is about."""
-    return say(language, code, scope=scope_line(findings.scope, language))
+# ---- What it rests on ----------------------------------------------------------------------------------------------
+
+
+def _draws(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    counts: dict[int, list[str]] = {}  # finished seeds -> arms
+    for arm, summary in findings.arms.items():
+        if summary.losses and is_drawn(findings.study, arm, summary.values):
+            counts.setdefault(len(summary.losses), []).append(label_of(findings, arm, language))
+    for seeds, arms in counts.items():
+        listed = say(language, "list_semicolon").join(arms)
+        yield Paragraph(say(language, "draws.one", arms=listed, total=seeds), tone="note")
+
+
+COUNTS = ("both_right", "treatment_only", "control_only", "both_wrong")
+
+
+def _examples(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
+    """Nothing where no predictions are compared."""
+    if not findings.study.measure.from_predictions:
+        return
+    yield Heading(say(language, "heading.examples"))
+    baseline = findings.arms[findings.study.baseline]
+    accuracy, on_one_accuracy = baseline.quality.mean, ""
+    if accuracy is not None and baseline.examples:
+        error = 100 * accuracy_standard_error(accuracy, baseline.examples)
+        facts = {"accuracy": numbers.share(accuracy), "error": quality.in_points(language, f"{error:.2f}")}
+        on_one_accuracy = say(language, "examples.error", examples=numbers.whole(baseline.examples), **facts)
+    yield Paragraph(on_one_accuracy)
+    rows = []
+    for names, pairs in _by_pair_of_arms(findings, language).items():
+        for pair in pairs:
+            counts = [numbers.whole(getattr(pair, name)) for name in COUNTS]
+            p = numbers.probability(pair.p)
+            rows.append([names, str(pair.seed), *counts, numbers.points(gain(pair)), p])
+    if not rows:
+        yield Paragraph(say(language, "examples.none"))
+        return
+    yield Paragraph(say(language, "examples.sentence"))
+    columns = ("hypothesis", "seed", *COUNTS, "shown_difference", "p")
+    yield table(findings, language, columns, rows, say(language, "examples.table"))
+
+
+def _by_pair_of_arms(findings: Findings, language: Language) -> dict[str, list[McNemar]]:
+    """Names of the hypotheses -> the tables of their arms: two claims about the same arms share them."""
+    found: dict[tuple[str, str], tuple[list[str], list[McNemar]]] = {}
+    for verdict in findings.verdicts:
+        claim = verdict.hypothesis
+        names, _ = found.setdefault((claim.treatment, claim.control), ([], verdict.mcnemar))
+        names += [claim.name] if verdict.mcnemar else []
+    return {say(language, "list_comma").join(names): pairs for names, pairs in found.values()}
+
+
+def gain(pair: McNemar) -> float:
+    """Of the treatment, in percentage points."""
+    return 100 * (pair.treatment_only - pair.control_only) / pair.examples
 
 
 # ---- What happened -------------------------------------------------------------------------------------------------
@@ -242,48 +261,30 @@ def _heads(findings: Findings, language: Language, figures: Container[str]) -> I
         return
     yield Heading(say(language, "heading.heads"))
     yield Paragraph(say(language, "heads.sentence"))
-    rows = [
-        [
-            label_of(findings, arm, language),
-            str(heads.seeds),
-            *(numbers.score(heads.strongest[kind].mean[-1]) for kind in HEAD_KINDS),
-        ]
-        for arm, heads in scored.items()
-    ]
-    header = [
-        say(language, "column.arm"),
-        say(language, "column.seeds"),
-        *(say(language, f"head.{kind}") for kind in HEAD_KINDS),
-    ]
-    yield Table(_with_scope(findings, "heads.table", language), header, rows, words_then_numbers(len(header)))
+    rows = []
+    for arm, heads in scored.items():
+        best = [numbers.score(heads.strongest[kind].mean[-1]) for kind in HEAD_KINDS]
+        rows.append([label_of(findings, arm, language), str(heads.seeds), *best])
+    header = [*(say(language, f"column.{name}") for name in ("arm", "seeds"))]
+    header += [say(language, f"head.{kind}") for kind in HEAD_KINDS]
+    yield Table(captioned(findings, language, "heads.table"), header, rows, words_then_numbers(len(header)))
     yield from _picture(findings, "heads_forming", language, figures)
     yield from _picture(findings, "head_scores", language, figures)
 
 
 def _parameters(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
     yield Heading(say(language, "heading.parameters"))
-    yield _arms_table(findings, language)
+    baseline, rows = findings.arms[findings.study.baseline].trainable, []
+    for arm, summary in findings.arms.items():
+        change = 100 * (summary.trainable / baseline - 1) if summary.trainable != baseline else None
+        counts = [numbers.whole(summary.total), numbers.whole(summary.trainable), numbers.percent(change)]
+        counts += [numbers.whole(getattr(summary, name)) for name in counts_at_rest(findings)]
+        rows.append([label_of(findings, arm, language), described_arm(findings, arm, language), *counts])
+    columns = ("arm", "treated", "total", "trainable", "against_baseline", *counts_at_rest(findings))
+    yield table(findings, language, columns, rows, captioned(findings, language, "parameters.table"), words=2)
     yield from _picture(findings, "parameter_distribution", language, figures)
     by_parameters = findings.study.measure.figures.by_parameters
     yield from _picture(findings, by_parameters, language, figures, code="by_parameters")
-
-
-def _arms_table(findings: Findings, language: Language) -> Table:
-    baseline = findings.arms[findings.study.baseline].trainable
-    rows = []
-    for arm, summary in findings.arms.items():
-        fewer = (
-            numbers.percent(100 * (summary.trainable / baseline - 1)) if summary.trainable != baseline else numbers.NONE
-        )
-        counts = [numbers.whole(summary.total), numbers.whole(summary.trainable), fewer, numbers.whole(summary.frozen)]
-        if has_implied(findings):
-            counts.append(numbers.whole(summary.implied))
-        rows.append([label_of(findings, arm, language), described_arm(findings, arm, language), *counts])
-    columns = ("arm", "treated", "total", "trainable", "against_baseline", *counts_at_rest(findings))
-    header = [say(language, f"column.{name}") for name in columns]
-    return Table(
-        _with_scope(findings, "parameters.table", language), header, rows, words_then_numbers(len(header), words=2)
-    )
 
 
 def _speed(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -308,22 +309,21 @@ def _on_the_bench(findings: Findings, language: Language) -> Iterator[Paragraph]
     for code, facts in findings.notes:
         if code == "bench_other_config":
             yield Paragraph(note_sentence(findings, code, facts, language), tone="warning")
-    if bench["fits"]:
-        yield _on_its_blocks(findings, bench, language)
-
-
-def _on_its_blocks(findings: Findings, bench: dict[str, Any], language: Language) -> Paragraph:
-    control, counts = bench["control"], {"blocks": bench["blocks"], "quiet": bench["undisturbed"]}
+    if not bench["fits"]:
+        return
+    control, quiet = bench["control"], bench["undisturbed"]
     if bench["busy"] or control is None:
-        return Paragraph(say(language, "speed.busy", study=findings.study.name, **counts), tone="warning")
+        facts = {"study": findings.study.name, "blocks": bench["blocks"], "quiet": quiet}
+        yield Paragraph(say(language, "speed.busy", **facts), tone="warning")
+        return
     baseline = bench["baseline"]
     facts = {
-        "blocks": counts["quiet"],
+        "blocks": quiet,
         "baseline": label_of(findings, baseline, language) if baseline in findings.arms else baseline,
         "control": numbers.ratio(control.middle),
         "interval": numbers.interval(control.low, control.high, numbers.ratio),
     }
-    return Paragraph(say(language, "speed.bench", **facts))
+    yield Paragraph(say(language, "speed.bench", **facts))
 
 
 def _speed_table(findings: Findings, language: Language, *, with_ratio: bool) -> Table:
@@ -338,9 +338,8 @@ def _speed_table(findings: Findings, language: Language, *, with_ratio: bool) ->
             row.append(numbers.ratio(ratio.middle if ratio else None))
             row.append(numbers.interval(ratio.low, ratio.high, numbers.ratio) if ratio else numbers.NONE)
         rows.append(row)
-    caption = _with_scope(findings, "speed.table" if with_ratio else "speed.table_no_bench", language)
-    header = [say(language, f"column.{name}") for name in columns]
-    return Table(caption, header, rows, words_then_numbers(len(columns)))
+    caption = captioned(findings, language, "speed.table" if with_ratio else "speed.table_no_bench")
+    return table(findings, language, columns, rows, caption)
 
 
 def _target(findings: Findings, language: Language, figures: Container[str]) -> Iterator[Block]:
@@ -367,9 +366,8 @@ def _target(findings: Findings, language: Language, figures: Container[str]) -> 
                 numbers.whole(reached.tokens), numbers.duration(reached.seconds),
                 numbers.flops(reached.flops, column=arithmetic),
             ])  # fmt: skip
-    header = [say(language, f"column.{name}") for name in columns]
-    caption = _with_scope(findings, "target.table", language) + tables.floor_sentence(findings, language)
-    yield Table(caption, header, rows, words_then_numbers(6))
+    caption = captioned(findings, language, "target.table") + tables.floor_sentence(findings, language)
+    yield table(findings, language, columns, rows, caption)
     yield from _picture(findings, "target", language, figures, target=target)
 
 
@@ -397,13 +395,15 @@ def _tuning(findings: Findings, language: Language, figures: Container[str]) -> 
     if study.tuning.rank == "solved":
         yield tuning_table(findings, language)
     for picture in _picture(findings, "tuning", language, figures):
-        by_solving = say(language, "caption.tuning_by_solving") if study.tuning.rank == "solved" else ""
-        many = say(language, "caption.tuning_many") if len(study.tuning.grid) > 1 else ""
-        steps = tuning_steps(findings, at_main_size(study))
-        rounds = say(language, "caption.tuning_rounds", steps=steps) if plan.rounds else ""
-        is_fitted = any(choice.curve for choice in plan.choices.values())
-        curves = say(language, "caption.tuning_curves") if is_fitted else ""
-        yield Picture(picture.name, picture.caption + by_solving + many + rounds + curves)
+        more = {
+            "tuning_by_solving": study.tuning.rank == "solved",
+            "tuning_many": len(study.tuning.grid) > 1,
+            "tuning_rounds": bool(plan.rounds),
+            "tuning_curves": any(choice.curve for choice in plan.choices.values()),
+        }
+        steps = tuning_steps(findings, at_main_size(study)) if plan.rounds else ""
+        said = [say(language, f"caption.{code}", steps=steps) for code, is_so in more.items() if is_so]
+        yield Picture(picture.name, picture.caption + "".join(said))
 
 
 # ---- Comparisons ---------------------------------------------------------------------------------------------------
@@ -433,9 +433,8 @@ def _decomposition(findings: Findings, language: Language, figures: Container[st
             str(len(difference.seeds)),
         ])  # fmt: skip
     columns = ("step", "from_to", "shown_difference", "interval", "seeds")
-    header = [say_of(study, language, f"column.{name}") for name in columns]
-    caption = _with_scope(findings, "decomposition.table", language) + tables.floor_sentence(findings, language)
-    yield Table(caption, header, rows, ["left", "left", "right", "right", "right"])
+    caption = captioned(findings, language, "decomposition.table") + tables.floor_sentence(findings, language)
+    yield table(findings, language, columns, rows, caption, words=2)
     yield from _picture(findings, "decomposition", language, figures)
 
 
@@ -448,17 +447,14 @@ def _memory(findings: Findings, language: Language, figures: Container[str]) -> 
         shown = [numbers.memory(cell, column=column) for cell, column in zip(cells, of_columns, strict=True)]
         rows.append([label_of(findings, arm, language), *shown])
     columns = ("arm", "weights", "gradients", "optimizer", "sum", "memory")
-    header = [say(language, f"column.{name}") for name in columns]
-    yield Table(_with_scope(findings, "memory.table", language), header, rows, words_then_numbers(6))
+    yield table(findings, language, columns, rows, captioned(findings, language, "memory.table"))
     yield from _picture(findings, "memory", language, figures)
 
 
-_CLOSING: list[Section] = [
-    closing.conclusions, closing.confounds, closing.unfinished, looks, closing.provenance, closing.citation,
-]  # fmt: skip
 _SECTIONS: list[Section] = [
-    _verdicts, scale, _table, draws, examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning,
-    _differences, _decomposition, beside, _memory, *_CLOSING,
+    _verdicts, scale, _table, _draws, _examples, probes, _curves, _heads, _parameters, _speed, _target, _tuning,
+    _differences, _decomposition, beside, _memory, closing.conclusions, closing.confounds, closing.unfinished, looks,
+    closing.provenance, closing.citation,
 ]  # fmt: skip
 _SECTIONS_WITHOUT_RESULTS: list[Section] = [
     _verdicts, _parameters, closing.confounds, looks, closing.provenance, closing.citation,

@@ -55,17 +55,7 @@ def has_chinese(text: str) -> bool:
 
 @functools.cache
 def chinese_font() -> ChineseFont | None:
-    for path in _candidates():
-        font = _read(path)
-        if font is not None:
-            return font
-    return None
-
-
-def missing_glyphs(font: ChineseFont, text: str) -> set[str]:
-    """Characters beyond ASCII that the font cannot show."""
-    known = _characters(font)
-    return {character for character in text if ord(character) > 127 and ord(character) not in known}
+    return next((font for path in _candidates() if (font := _read(path)) is not None), None)
 
 
 def subset_of(font: ChineseFont, text: str) -> bytes:
@@ -107,11 +97,8 @@ def _read(path: Path) -> ChineseFont | None:
         if path.suffix == ".ttc":
             with TTCollection(path, lazy=True) as collection:
                 face = _face_of([_family(font) for font in collection.fonts])
-                return (
-                    ChineseFont(_family(collection.fonts[face]), path, face)
-                    if _usable(collection.fonts[face])
-                    else None
-                )
+                chosen = collection.fonts[face]
+                return ChineseFont(_family(chosen), path, face) if _usable(chosen) else None
         with TTFont(path, lazy=True) as font:
             return ChineseFont(_family(font), path) if _usable(font) else None
     except (OSError, TTLibError):
@@ -120,15 +107,11 @@ def _read(path: Path) -> ChineseFont | None:
 
 def _face_of(families: list[str]) -> int:
     """The face with simplified forms; matplotlib before 3.11 can only draw the first one."""
-    if not _matplotlib_reads_faces():
-        return 0
-    return next((index for index, family in enumerate(families) if re.search(r"\b(SC|CN|GB)$", family)), 0)
-
-
-def _matplotlib_reads_faces() -> bool:
     from matplotlib.ft2font import FT2Font
 
-    return "face_index" in (FT2Font.__init__.__doc__ or "")
+    if "face_index" not in (FT2Font.__init__.__doc__ or ""):
+        return 0
+    return next((index for index, family in enumerate(families) if re.search(r"\b(SC|CN|GB)$", family)), 0)
 
 
 def _family(font: Any) -> str:  # a fontTools.ttLib.TTFont
@@ -144,14 +127,3 @@ def _usable(font: Any) -> bool:
     """Outlines (a bitmap font has none) and the characters themselves; a variable font has no fixed weight."""
     has_outlines = "glyf" in font or "CFF " in font
     return has_outlines and "fvar" not in font and _needed() <= set(font.getBestCmap())
-
-
-@functools.cache
-def _characters(font: ChineseFont) -> frozenset[int]:
-    from fontTools.ttLib import TTCollection, TTFont
-
-    if font.path.suffix == ".ttc":
-        with TTCollection(font.path, lazy=True) as collection:
-            return frozenset(collection.fonts[font.face].getBestCmap())
-    with TTFont(font.path, lazy=True) as single:
-        return frozenset(single.getBestCmap())

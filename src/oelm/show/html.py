@@ -87,11 +87,18 @@ def _block(block: Block, index: int, figures: dict[str, bytes]) -> str:
         case Paragraph():
             return f'<p class="{block.tone}">{escape(block.text)}</p>'
         case Bullets():
-            return _bullets(block)
+            title = f"<p><strong>{escape(block.title)}</strong></p>" if block.title else ""
+            items = "".join(f"<li>{escape(item)}</li>" for item in block.items)
+            return f'<div class="{block.tone}">{title}<ul>{items}</ul></div>'
         case Table():
             return _table(block)
         case Picture():
-            return _picture(block, figures[block.name])
+            data = base64.b64encode(figures[block.name]).decode()
+            caption = escape(block.caption)
+            return (
+                f'<figure class="picture"><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+                f"<figcaption>{caption}</figcaption></figure>"
+            )
         case VerdictBox():
             return _verdict(block)
         case Facts():
@@ -100,37 +107,18 @@ def _block(block: Block, index: int, figures: dict[str, bytes]) -> str:
             return f"<pre>{escape(block.text)}</pre>"
 
 
-def _bullets(block: Bullets) -> str:
-    title = f"<p><strong>{escape(block.title)}</strong></p>" if block.title else ""
-    items = "".join(f"<li>{escape(item)}</li>" for item in block.items)
-    return f'<div class="{block.tone}">{title}<ul>{items}</ul></div>'
-
-
 def _table(block: Table) -> str:
     def row(cells: list[str], tag: str) -> str:
-        shown = "".join(
-            f'<{tag} class="{side}">{_cell(cell, side)}</{tag}>' for cell, side in zip(cells, block.align, strict=True)
-        )
+        shown = ""
+        for cell, side in zip(cells, block.align, strict=True):
+            text = escape(cell).replace(" [", "<br>[") if side == "right" else escape(cell)  # below its number
+            shown += f'<{tag} class="{side}">{text}</{tag}>'
         return f"<tr>{shown}</tr>"
 
     rows = "\n".join(row(cells, "td") for cells in block.rows)
     caption = f"<figcaption>{escape(block.caption)}</figcaption>"
     table = f"<table><thead>{row(block.header, 'th')}</thead><tbody>\n{rows}\n</tbody></table>"
     return f'<figure class="table">{caption}<div class="scroll">{table}</div></figure>'
-
-
-def _cell(text: str, side: str) -> str:
-    """An interval stands below its number."""
-    return escape(text).replace(" [", "<br>[") if side == "right" else escape(text)
-
-
-def _picture(block: Picture, svg: bytes) -> str:
-    data = base64.b64encode(svg).decode()
-    caption = escape(block.caption)
-    return (
-        f'<figure class="picture"><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{caption}</figcaption></figure>"
-    )
 
 
 def _verdict(box: VerdictBox) -> str:

@@ -97,13 +97,17 @@ def label(text: str) -> str:
 
 def _table(block: Table, name: str) -> str:
     """Made narrower where it is wider than the text."""
-    broken = _broken_columns(block)
+    broken = {
+        number
+        for number, side in enumerate(block.align)
+        if side == "left" and max(places(row[number]) for row in (block.header, *block.rows)) > _LONGEST_LINE
+    }
     share = _SHARES[min(len(broken), len(_SHARES)) - 1]
     columns = "".join(
         rf"p{{{share}\linewidth}}" if number in broken else _COLUMNS[side] for number, side in enumerate(block.align)
     )
-    strong = set(block.strong_rows)
-    rows = [_row(row, broken, strong=number in strong) for number, row in enumerate(block.rows)]
+    named = enumerate(zip(block.header, block.align, strict=True))
+    header = [escaped(name) if number in broken else _in_two_lines(name, side) for number, (name, side) in named]
     return "\n".join(
         [
             r"\begin{table}[htbp]",
@@ -114,9 +118,9 @@ def _table(block: Table, name: str) -> str:
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            _header(block, broken),
+            " & ".join(header) + r" \tabularnewline",
             r"\midrule",
-            *rows,
+            *(_row(row, broken) for row in block.rows),
             r"\bottomrule",
             r"\end{tabular}}",
             r"\end{table}",
@@ -124,23 +128,8 @@ def _table(block: Table, name: str) -> str:
     )
 
 
-def _broken_columns(block: Table) -> set[int]:
-    return {
-        number
-        for number, side in enumerate(block.align)
-        if side == "left" and max(places(row[number]) for row in (block.header, *block.rows)) > _LONGEST_LINE
-    }
-
-
-def _header(block: Table, broken: set[int]) -> str:
-    """A long name in two lines: it is often wider than all that stands below it."""
-    named = enumerate(zip(block.header, block.align, strict=True))
-    cells = [escaped(name) if number in broken else _in_two_lines(name, side) for number, (name, side) in named]
-    return " & ".join(cells) + r" \tabularnewline"
-
-
 def _in_two_lines(name: str, side: Align) -> str:
-    """Broken at the space next to its middle, if it is long and has one."""
+    """A long name of a column, often wider than all below it: broken at the space next to its middle, if it has one."""
     spaces = [place for place, letter in enumerate(name) if letter == " "]
     if places(name) <= _LONGEST_NAME or not spaces:
         return escaped(name)
@@ -149,7 +138,7 @@ def _in_two_lines(name: str, side: Align) -> str:
     return rf"\shortstack[{_COLUMNS[side]}]{{{first}\\{second}}}"
 
 
-def _row(cells: list[str], broken: set[int], *, strong: bool = False) -> str:
-    texts = [rf"\textbf{{{text}}}" if strong else text for text in map(escaped, cells)]
-    lines = (rf"\raggedright {text}" if number in broken else text for number, text in enumerate(texts))
+def _row(cells: list[str], broken: set[int]) -> str:
+    texts = enumerate(map(escaped, cells))
+    lines = (rf"\raggedright {text}" if number in broken else text for number, text in texts)
     return " & ".join(lines) + r" \tabularnewline"  # within \raggedright, two backslashes mean something else

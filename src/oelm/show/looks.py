@@ -10,8 +10,8 @@ from oelm.analysis.looks import Cost, cost_of_next_look, cost_saved, seeds_saved
 from oelm.analysis.spending import Levels, spent, t_levels, union_levels
 from oelm.core.intervals import LEVEL
 from oelm.show import numbers
-from oelm.show.article import Block, Bullets, Heading, Paragraph, Table, words_then_numbers
-from oelm.show.tables import label_of
+from oelm.show.article import Block, Bullets, Heading, Paragraph, Table
+from oelm.show.tables import label_of, table
 from oelm.show.words import say
 from oelm.study.claims.kinds import SOLVING
 from oelm.study.declaration import Language, Study
@@ -50,8 +50,7 @@ def _table(findings: Findings, language: Language) -> Table:
             *(numbers.probability(levels[number - 1].at(LEVEL)) for levels in by_test.values()),
         ])  # fmt: skip
     columns = ("look", "decided", "open", "taken", "seeds", "spent", *by_test)
-    header = [say(language, f"column.{name}") for name in columns]
-    return Table(say(language, "looks.table"), header, rows, words_then_numbers(len(columns), words=4))
+    return table(findings, language, columns, rows, say(language, "looks.table"), words=4)
 
 
 def levels_by_test(study: Study) -> dict[str, tuple[Levels, ...]]:

@@ -46,7 +46,9 @@ def _block(block: Block, figure_paths: dict[str, str]) -> str:
         case Paragraph():
             return escaped(block.text) if block.tone == "plain" else f"> {escaped(block.text)}"
         case Bullets():
-            return _bullets(block)
+            lines = [f"**{escaped(block.title)}**", ""] if block.title else []
+            lines += [f"- {escaped(item)}" for item in block.items]
+            return "\n".join(lines if block.tone == "plain" else [f"> {line}".rstrip() for line in lines])
         case Table():
             return f"{table(block)}\n\n*{escaped(block.caption)}*"
         case Picture():
@@ -55,27 +57,16 @@ def _block(block: Block, figure_paths: dict[str, str]) -> str:
             return _verdict(block)
         case Facts():
             return "\n".join(f"- {escaped(name)}: {escaped(value)}" for name, value in block.pairs)
-        case Code():
-            return _fenced(block.text)
-
-
-def _bullets(block: Bullets) -> str:
-    lines = [f"**{escaped(block.title)}**", ""] if block.title else []
-    lines += [f"- {escaped(item)}" for item in block.items]
-    return "\n".join(lines if block.tone == "plain" else [f"> {line}".rstrip() for line in lines])
+        case Code():  # a fence longer than any inside
+            longest = max((len(run) for run in re.findall(r"`+", block.text)), default=0)
+            fence = "`" * max(3, longest + 1)
+            return f"{fence}\n{block.text}\n{fence}"
 
 
 def table(block: Table) -> str:
-    lines = [
-        _row(block.header),
-        _row(["---:" if side == "right" else "---" for side in block.align], plain=True),
-        *(_row(row) for row in block.rows),
-    ]
-    return "\n".join(lines)
-
-
-def _row(cells: list[str], *, plain: bool = False) -> str:
-    return "| " + " | ".join(cells if plain else map(escaped, cells)) + " |"
+    header, *rows = ([escaped(cell) for cell in row] for row in (block.header, *block.rows))
+    rule = ["---:" if side == "right" else "---" for side in block.align]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
 
 
 def _verdict(box: VerdictBox) -> str:
@@ -88,10 +79,3 @@ def _verdict(box: VerdictBox) -> str:
         *(escaped(remark) for remark in box.remarks),
     ]
     return "\n>\n".join(f"> {line}" for line in lines if line)
-
-
-def _fenced(text: str) -> str:
-    """A fence longer than any inside."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"

@@ -30,12 +30,18 @@ def plan_lines(prospect: Prospect) -> Iterator[str]:
     yield from _spread_lines(prospect)
     if prospect.claims:
         yield ""
-        yield from _claim_table(prospect)
+        seeds = len(study.seeds)
+        columns = ["claim", "level", "assumed", f"smallest seen, {seeds} seeds", "with looks", "deviation borne"]
+        if prospect.spread is not None:
+            columns = ["claim", "level", "assumed", "seeds for 80 %", f"power, {seeds} seeds", "with looks"]
+            columns += [f"smallest seen, {seeds} seeds", "with looks"]
+        yield from _table([*columns, "seeds with looks"], [_claim_row(claim, prospect) for claim in prospect.claims])
         yield from _claim_notes(prospect)
     else:
         yield "no hypothesis is decided by seeds"
     yield ""
-    yield from _cost_table(prospect.costs)
+    columns = ["tuning", "seeds", "tuning runs", "final runs", "TFLOP", "share", "time on one slot", ""]
+    yield from _table(columns, [_cost_row(cost, prospect.costs[0]) for cost in prospect.costs])
     yield from _cost_notes(prospect)
 
 
@@ -64,7 +70,8 @@ def _spread_lines(prospect: Prospect) -> Iterator[str]:
         return
     if spread is None:
         yield "spread unknown: differences are in standard deviations of a paired difference;"
-        yield f"  --deviation X states it in {_unit_name(scale)}, --like STUDY takes it from the runs of another study"
+        unit = "per cent" if scale.is_logarithmic else "points"
+        yield f"  --deviation X states it in {unit}, --like STUDY takes it from the runs of another study"
         return
     deviation = f"standard deviation of a paired difference: {_amount(spread.deviation, scale)}"
     if not spread.comparisons:
@@ -82,21 +89,7 @@ def _amount(value: float | None, scale: Scale) -> str:
     return f"{scale.shown_difference(value):.3g} {'%' if scale.is_logarithmic else 'points'}"
 
 
-def _unit_name(scale: Scale) -> str:
-    return "per cent" if scale.is_logarithmic else "points"
-
-
 # ---- Claims --------------------------------------------------------------------------------------------------------
-
-
-def _claim_table(prospect: Prospect) -> Iterator[str]:
-    seeds = len(prospect.study.seeds)
-    if prospect.spread is None:
-        columns = ["claim", "level", "assumed", f"smallest seen, {seeds} seeds", "with looks", "deviation borne"]
-    else:
-        columns = ["claim", "level", "assumed", "seeds for 80 %", f"power, {seeds} seeds", "with looks"]
-        columns += [f"smallest seen, {seeds} seeds", "with looks"]
-    yield from _table([*columns, "seeds with looks"], [_claim_row(claim, prospect) for claim in prospect.claims])
 
 
 def _claim_row(claim: PlannedClaim, prospect: Prospect) -> list[str]:
@@ -112,15 +105,11 @@ def _claim_row(claim: PlannedClaim, prospect: Prospect) -> list[str]:
     if claim.sizes is not None and claim.degrees_of_freedom is None:
         return [claim.name, level, assumed, *[UNKNOWN] * (6 if is_known else 4)]
     if not is_known:
-        seen = [_deviations(each) for each in (claim.seen, claim.seen_by_looks)]
+        seen = [UNKNOWN if each is None else f"{each:.2f} sd" for each in (claim.seen, claim.seen_by_looks)]
         return [claim.name, level, assumed, *seen, _amount(claim.deviation_borne, scale), mean]
     seen = [_amount(each, scale) for each in (claim.seen, claim.seen_by_looks)]
     powers = [UNKNOWN if each is None else f"{each:.2f}" for each in (claim.power, claim.power_by_looks)]
     return [claim.name, level, assumed, str(needed or f"over {MOST_SEEDS:,}"), *powers, *seen, mean]
-
-
-def _deviations(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.2f} sd"
 
 
 def _claim_notes(prospect: Prospect) -> Iterator[str]:
@@ -158,11 +147,6 @@ def _slope_notes(claim: PlannedClaim) -> Iterator[str]:
 
 
 # ---- Costs ---------------------------------------------------------------------------------------------------------
-
-
-def _cost_table(costs: list[PlannedCost]) -> Iterator[str]:
-    columns = ["tuning", "seeds", "tuning runs", "final runs", "TFLOP", "share", "time on one slot", ""]
-    yield from _table(columns, [_cost_row(cost, costs[0]) for cost in costs])
 
 
 def _cost_row(cost: PlannedCost, first: PlannedCost) -> list[str]:

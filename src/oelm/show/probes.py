@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from statistics import median
 
-from oelm.analysis.findings import Findings, SolvedSeeds
+from oelm.analysis.findings import Findings
 from oelm.core.floors import Floor
 from oelm.core.probes.probe import Probe
 from oelm.core.solving import Criterion
 from oelm.show import numbers
-from oelm.show.article import Block, Heading, Paragraph, Picture, Table, words_then_numbers
-from oelm.show.scope import scope_line
-from oelm.show.tables import label_of
+from oelm.show.article import Block, Heading, Paragraph, Picture, Table
+from oelm.show.tables import captioned, label_of, table
 from oelm.show.verdicts import solved_phrase
 from oelm.show.words import in_words, say
 from oelm.study.declaration import Language
@@ -48,22 +47,17 @@ def _chance(probe: Probe, floor: Floor | None, language: Language) -> str:
 
 
 def _table(findings: Findings, criterion: Criterion, language: Language) -> Table:
-    facts = {"scope": scope_line(findings.scope, language), "solved": solved_phrase(criterion, language)}
     rows = []
     for arm, summary in findings.arms.items():
-        if summary.probe is not None:
-            cells = _cells(summary.probe.solving_by(criterion))
-            rows.append([label_of(findings, arm, language), *cells, numbers.whole(summary.probe.validate_every)])
-    header = [say(language, f"column.{name}") for name in COLUMNS]
-    return Table(say(language, "solving.table", **facts), header, rows, words_then_numbers(len(COLUMNS)))
-
-
-def _cells(seeds: SolvedSeeds) -> list[str]:
-    """Solved n of m, and of the n: the median step and the range."""
-    steps, count = seeds.steps, f"{len(seeds.steps)}/{seeds.runs}"
-    if not steps:
-        return [count, numbers.NONE, numbers.NONE]
-    return [count, numbers.to_half(median(steps)), f"{numbers.whole(steps[0])} – {numbers.whole(steps[-1])}"]
+        if summary.probe is not None:  # solved n of m, and of the n: the median step and the range
+            seeds = summary.probe.solving_by(criterion)
+            steps, shown = seeds.steps, [numbers.NONE] * 2
+            if steps:
+                shown = [numbers.to_half(median(steps)), f"{numbers.whole(steps[0])} – {numbers.whole(steps[-1])}"]
+            every = numbers.whole(summary.probe.validate_every)
+            rows.append([label_of(findings, arm, language), f"{len(steps)}/{seeds.runs}", *shown, every])
+    caption = captioned(findings, language, "solving.table", solved=solved_phrase(criterion, language))
+    return table(findings, language, COLUMNS, rows, caption)
 
 
 # ---- Tuning --------------------------------------------------------------------------------------------------------
@@ -81,6 +75,5 @@ def tuning_table(findings: Findings, language: Language) -> Table:
             values = point_text(point) + (" *" if point == choice.best else "")
             numbers_of = [numbers.plain_percent(100 * solved), numbers.whole(steps), numbers.loss(choice.losses[point])]
             rows.append([label_of(findings, arm, language), values, *numbers_of])
-    header = [say(language, f"column.{name}") for name in TUNING_COLUMNS]
-    caption = say(language, "solving.tuning_table", scope=scope_line(findings.scope, language))
-    return Table(caption, header, rows, words_then_numbers(len(TUNING_COLUMNS), words=2))
+    caption = captioned(findings, language, "solving.tuning_table")
+    return table(findings, language, TUNING_COLUMNS, rows, caption, words=2)

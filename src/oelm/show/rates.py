@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Findings
 from oelm.show import numbers
-from oelm.show.article import Table, words_then_numbers
-from oelm.show.scope import scope_line
-from oelm.show.tables import label_of
+from oelm.show.article import Table
+from oelm.show.tables import captioned, label_of, table
 from oelm.show.words import say
 from oelm.study.declaration import Language, Tuning
 from oelm.study.halving import Round
@@ -35,13 +35,14 @@ def rounds_table(findings: Findings, tuning: Tuning, language: Language) -> Iter
         for done in findings.plan.rounds
     ]
     header = [say(language, f"column.{name}") for name in ROUND_COLUMNS]
-    facts = {"scope": scope_line(findings.scope, language), "margin": f"{tuning.margin:g}"}
-    yield Table(say(language, "tuning.rounds", **facts), header, rows, ["left", "right", "right", "left", "left"])
+    caption = captioned(findings, language, "tuning.rounds", margin=f"{tuning.margin:g}")
+    yield Table(caption, header, rows, ["left", "right", "right", "left", "left"])
 
 
 def _dropped(done: Round, point: Point, language: Language) -> str:
-    behind = numbers.nats(done.behind[point])
-    return f"{grid_value(point)} ({say(language, 'tuning.diverged') if '∞' in behind else behind})"
+    behind = done.behind[point]
+    shown = say(language, "tuning.diverged") if math.isinf(behind) else numbers.nats(behind)
+    return f"{grid_value(point)} ({shown})"
 
 
 def grid_value(point: Point) -> str:
@@ -57,10 +58,8 @@ def curves_table(findings: Findings, language: Language) -> Iterator[Table]:
             shown = [numbers.learning_rate(curve.best), numbers.learning_rate(curve.optimum)]
             rows.append([label_of(findings, arm, language), *shown, numbers.loss(choice.loss)])
     if rows:
-        steps = tuning_steps(findings, findings.plan.choices)
-        caption = say(language, "tuning.curves", scope=scope_line(findings.scope, language), steps=steps)
-        header = [say(language, f"column.{name}") for name in CURVE_COLUMNS]
-        yield Table(caption, header, rows, words_then_numbers(len(CURVE_COLUMNS)))
+        caption = captioned(findings, language, "tuning.curves", steps=tuning_steps(findings, findings.plan.choices))
+        yield table(findings, language, CURVE_COLUMNS, rows, caption)
 
 
 def tuning_steps(findings: Findings, arms: Container[str]) -> str:

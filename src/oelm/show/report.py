@@ -20,7 +20,7 @@ from oelm.machine.errors import UserError
 from oelm.machine.installation import install_command
 from oelm.machine.visible import visible
 from oelm.show import latex, tables, verdicts
-from oelm.show.article import Article, visible_text
+from oelm.show.article import visible_text
 from oelm.show.cautions import cautions
 from oelm.show.citable import numbers_file
 from oelm.show.content import article_of, unnumbered_article
@@ -118,13 +118,10 @@ def _write_tables(folder: Path, findings: Findings, languages: Sequence[Language
         "runs.csv": tables.runs_csv(findings),
         "hypothesis_validation.txt": verdicts.as_text(findings, language, first=cautions(findings, language)),
         NUMBERS_FILE: numbers_file(findings),
-        **{
-            f"tables.{each}.tex": latex.tables(
-                unnumbered_article(findings, each, figures=()), study=findings.study.name
-            )
-            for each in languages
-        },
     }
+    for each in languages:
+        article = unnumbered_article(findings, each, figures=())
+        texts[f"tables.{each}.tex"] = latex.tables(article, study=findings.study.name)
     for name, text in texts.items():
         write_bytes(folder / name, visible(text).encode())
     write_json(folder / RESULTS_FILE, findings_as_json(findings))
@@ -147,12 +144,8 @@ class _Gallery:
     language: Language  # of their labels
     pictures: dict[str, Rendered]
 
-    @property
-    def svg(self) -> dict[str, bytes]:
-        return {name: picture.svg for name, picture in self.pictures.items()}
-
-    def file_name(self, name: str, ending: str) -> str:
-        return f"{name}.{self.language}.{ending}"
+    def path(self, name: str, ending: str) -> str:
+        return f"figures/{name}.{self.language}.{ending}"
 
 
 def _galleries(findings: Findings, languages: Sequence[Language]) -> dict[Language, _Gallery]:
@@ -169,11 +162,12 @@ def _galleries(findings: Findings, languages: Sequence[Language]) -> dict[Langua
 
 def _write_figures(folder: Path, galleries: dict[Language, _Gallery]) -> list[str]:
     (folder / "figures").mkdir()
-    contents: dict[str, bytes] = {}
-    for gallery in galleries.values():
-        for name, picture in gallery.pictures.items():
-            for ending, content in picture.files().items():
-                contents[f"figures/{gallery.file_name(name, ending)}"] = content
+    contents = {
+        gallery.path(name, ending): content
+        for gallery in galleries.values()
+        for name, picture in gallery.pictures.items()
+        for ending, content in picture.files().items()
+    }
     for path, content in contents.items():
         write_bytes(folder / path, content)
     return list(contents)
@@ -185,25 +179,19 @@ def _write_figures(folder: Path, galleries: dict[Language, _Gallery]) -> list[st
 def _write_articles(
     folder: Path, findings: Findings, language: Language, gallery: _Gallery, formats: Sequence[Format]
 ) -> Iterator[tuple[Format, str]]:
-    article = article_of(findings, language, figures=gallery.svg)
+    article, font = article_of(findings, language, figures=gallery.pictures), chinese_font()
+    pictures = {name: picture.svg for name, picture in gallery.pictures.items()}
     for ending in formats:
-        content = _rendered(article, gallery, ending)
-        if content is not None:
-            name = f"report.{language}.{ending}"
-            write_bytes(folder / name, content)
-            yield ending, name
-
-
-def _rendered(article: Article, gallery: _Gallery, ending: Format) -> bytes | None:
-    """None: a PDF that would show boxes for want of a font."""
-    match ending:
-        case "md":
-            links = {name: f"figures/{gallery.file_name(name, 'png')}" for name in gallery.pictures}
-            return markdown(article, figure_paths=links).encode()
-        case "html":
-            return html(article, figures=gallery.svg, font=chinese_font()).encode()
-        case "pdf":
-            font = chinese_font()
-            if font is None and has_chinese(visible_text(article)):
-                return None
-            return pdf(article, figures=gallery.svg, font=font)
+        match ending:
+            case "md":
+                links = {name: gallery.path(name, "png") for name in gallery.pictures}
+                content = markdown(article, figure_paths=links).encode()
+            case "html":
+                content = html(article, figures=pictures, font=font).encode()
+            case "pdf":
+                if font is None and has_chinese(visible_text(article)):
+                    continue  # it would show boxes
+                content = pdf(article, figures=pictures, font=font)
+        name = f"report.{language}.{ending}"
+        write_bytes(folder / name, content)
+        yield ending, name

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterator
 
 from oelm.analysis.findings import Findings, Scale
 from oelm.show import numbers, quality
-from oelm.show.article import Block, Heading, Paragraph, Picture, Table, words_then_numbers
-from oelm.show.tables import floor_sentence, label_of
+from oelm.show.article import Block, Heading, Paragraph, Picture, Table
+from oelm.show.tables import floor_sentence, label_of, table
 from oelm.show.words import say, say_of
 from oelm.study.declaration import Language
 from oelm.study.scaled import dials_of, family_of, sized_arms
@@ -48,8 +48,7 @@ def _slopes(findings: Findings, found: Scale, baseline: str, language: Language)
         yield Paragraph(say(language, "scale.too_few", **facts, least=LEAST_FOR_A_LINE), tone="note")
     if rows:
         columns = ("arm", "dial", "doubled", "slope", "interval", "sizes")
-        header = [say(language, f"column.{name}") for name in columns]
-        yield Table(say(language, "scale.slopes", baseline=baseline), header, rows, words_then_numbers(6, words=3))
+        yield table(findings, language, columns, rows, say(language, "scale.slopes", baseline=baseline), words=3)
 
 
 def _by_size(findings: Findings, found: Scale, baseline: str, language: Language) -> Table:
@@ -68,9 +67,8 @@ def _by_size(findings: Findings, found: Scale, baseline: str, language: Language
             quality.with_interval(shown, measure, difference) if difference else shown,
         ])  # fmt: skip
     columns = ("size", "arm", "total", "tokens", "flops", "learning_rate", "seeds", "value", "shown_difference")
-    header = [say_of(findings.study, language, f"column.{name}") for name in columns]
     caption = say(language, "scale.by_size", baseline=baseline) + floor_sentence(findings, language)
-    return Table(caption, header, rows, words_then_numbers(len(columns), words=2))
+    return table(findings, language, columns, rows, caption, words=2)
 
 
 def _laws(findings: Findings, found: Scale, language: Language) -> Iterator[Block]:
@@ -87,8 +85,7 @@ def _laws(findings: Findings, found: Scale, language: Language) -> Iterator[Bloc
     ]
     if rows:
         columns = ("arm", "dial", "exponent", "interval", "sizes")
-        header = [say(language, f"column.{name}") for name in columns]
-        yield Table(say(language, "scale.laws"), header, rows, words_then_numbers(5, words=2))
+        yield table(findings, language, columns, rows, say(language, "scale.laws"), words=2)
 
 
 def exponent(value: float | None) -> str:
@@ -107,9 +104,7 @@ def _multipliers(findings: Findings, found: Scale, baseline: str, language: Lang
         ])  # fmt: skip
     if rows:
         columns = ("arm", "budget", "times_tokens", "interval", "times_flops", "interval", "budgets")
-        header = [say(language, f"column.{name}") for name in columns]
-        caption = say(language, "scale.multipliers", baseline=baseline)
-        yield Table(caption, header, rows, words_then_numbers(len(columns)))
+        yield table(findings, language, columns, rows, say(language, "scale.multipliers", baseline=baseline))
         if any(each.is_beyond for each in found.multipliers):
             yield Paragraph(say(language, "scale.multipliers_beyond"), tone="note")
 
@@ -147,16 +142,11 @@ def _forecasts(findings: Findings, found: Scale, baseline: str, language: Langua
             say(language, "scale.wide_forecast", **facts, widest=f"{quality.WIDEST_FORECAST:g}"), tone="note"
         )
     if rows:
-        yield Paragraph(say(language, "scale.extrapolation", data=_vocabulary(findings)), tone="warning")
+        data = findings.arms[findings.study.baseline].data
+        yield Paragraph(say(language, "scale.extrapolation", data=data), tone="warning")
         columns = ("arm", "forecast_size", "total", "sizes", "predicted", "prediction_interval", "left_out",
                    "prediction_interval", "observed")  # fmt: skip
-        header = [say(language, f"column.{name}") for name in columns]
-        caption = say(language, "scale.forecasts", baseline=baseline)
-        yield Table(caption, header, rows, words_then_numbers(len(columns), words=2))
-
-
-def _vocabulary(findings: Findings) -> str:
-    return findings.arms[findings.study.baseline].data
+        yield table(findings, language, columns, rows, say(language, "scale.forecasts", baseline=baseline), words=2)
 
 
 def carried_lines(findings: Findings, language: Language) -> Iterator[str]:

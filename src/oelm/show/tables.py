@@ -6,15 +6,14 @@ import csv
 import io
 import math
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-from oelm.analysis.findings import ArmSummary, Findings, PairedDifference, Verdict
+from oelm.analysis.findings import ArmSummary, Findings, PairedDifference, Scope, Span
 from oelm.core.measures import Measure
 from oelm.machine.visible import visible
 from oelm.show import numbers, quality
 from oelm.show.article import Align, Table
-from oelm.show.scope import scope_line
 from oelm.show.words import say, say_of
 from oelm.study.declaration import Language, Study, in_language
 from oelm.study.plan import PlannedRun
@@ -38,20 +37,54 @@ def label_in(study: Study, arm: str, language: Language) -> str:
     return f"{label} ({size})" if size else label
 
 
+def scope_line(scope: Scope, language: Language) -> str:
+    """How far a result reaches, beside every claim: 1.3M parameters, 0.6M tokens a run, tinystories-4096; then what the
+    study states."""
+
+    def counts(span: Span) -> str:
+        least, most = numbers.spoken(span.least), numbers.spoken(span.most)
+        return least if least == most else say(language, "scope.span", least=least, most=most)
+
+    code, read = ("scope.tokens", scope.tokens) if scope.examples is None else ("scope.examples", scope.examples)
+    facts = {"read": say(language, code, count=counts(read)), "data": say(language, "list_comma").join(scope.data)}
+    line = say(language, "scope.line", parameters=counts(scope.parameters), **facts)
+    if not scope.stated:
+        return line
+    return say(language, "scope.stated", line=line, stated=in_language(scope.stated, language))
+
+
+def table(
+    findings: Findings,
+    language: Language,
+    columns: Sequence[str],
+    rows: list[list[str]],
+    caption: str,
+    *,
+    words: int = 1,
+) -> Table:
+    """Of named columns: as many of words, on the left, then numbers."""
+    header = [say_of(findings.study, language, f"column.{name}") for name in columns]
+    return Table(caption, header, rows, ["left" if column < words else "right" for column in range(len(columns))])
+
+
+def captioned(findings: Findings, language: Language, code: str, **facts: object) -> str:
+    """A table's caption: no number without the size and the training it is about."""
+    return say_of(findings.study, language, code, scope=scope_line(findings.scope, language), **facts)
+
+
 # ---- Cells ---------------------------------------------------------------------------------------------------------
 
 
 def quality_table(findings: Findings, language: Language) -> Table:
-    study = findings.study
-    columns = ("arm", "learning_rate", "seeds", *study.measure.columns)
-    facts = {"scope": scope_line(findings.scope, language), "baseline": label_of(findings, study.baseline, language)}
-    caption = say_of(study, language, "table.quality", **facts) + floor_sentence(findings, language)
-    return _table(findings, language, columns, caption)
+    columns = ("arm", "learning_rate", "seeds", *findings.study.measure.columns)
+    baseline = label_of(findings, findings.study.baseline, language)
+    caption = captioned(findings, language, "table.quality", baseline=baseline) + floor_sentence(findings, language)
+    return _of_arms(findings, language, columns, caption)
 
 
 def cost_table(findings: Findings, language: Language) -> Table:
     columns = ("arm", "total", "trainable", *counts_at_rest(findings), *_cost_columns(findings))
-    return _table(findings, language, columns, say(language, "table.cost", scope=scope_line(findings.scope, language)))
+    return _of_arms(findings, language, columns, captioned(findings, language, "table.cost"))
 
 
 def whole_table(findings: Findings, language: Language) -> Table:
@@ -61,7 +94,7 @@ def whole_table(findings: Findings, language: Language) -> Table:
         *(column for column in findings.study.measure.columns if column != "ratio"), *_cost_columns(findings),
     )  # fmt: skip
     caption = f"{findings.study.name} ({scope_line(findings.scope, language)}).{floor_sentence(findings, language)}"
-    return _table(findings, language, columns, caption)
+    return _of_arms(findings, language, columns, caption)
 
 
 def has_implied(findings: Findings) -> bool:
@@ -78,11 +111,9 @@ def _cost_columns(findings: Findings) -> tuple[str, ...]:
     return (*read, "flops", "seconds_per_step", "memory", "diverged")
 
 
-def _table(findings: Findings, language: Language, columns: tuple[str, ...], caption: str) -> Table:
-    align: list[Align] = ["left" if name == "arm" else "right" for name in columns]
+def _of_arms(findings: Findings, language: Language, columns: tuple[str, ...], caption: str) -> Table:
     rows = [[_cell(findings, language, summary, name) for name in columns] for summary in findings.arms.values()]
-    header = [say_of(findings.study, language, f"column.{name}") for name in columns]
-    return Table(caption, header, rows, align)
+    return table(findings, language, columns, rows, caption)
 
 
 def _cell(findings: Findings, language: Language, summary: ArmSummary, column: str) -> str:
@@ -93,10 +124,8 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
             label = label_of(findings, summary.arm, language)
             word = say(language, "table.baseline")
             return f"{label} ({word})" if is_baseline and word not in label else label
-        case "total" | "trainable" | "frozen" | "implied" | "tokens":
+        case "total" | "trainable" | "frozen" | "implied" | "tokens" | "training_examples":
             return numbers.whole(getattr(summary, column))
-        case "training_examples":
-            return numbers.whole(summary.training_examples)
         case "learning_rate":
             return numbers.learning_rate(summary.learning_rate)
         case "seeds":
@@ -105,7 +134,9 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
             in_column = [each.quality.mean for each in findings.arms.values()]
             return quality.value(measure, own.mean, spread=own.standard_deviation, column=in_column)
         case "loss":
-            return _with_spread(summary.mean_loss, summary.standard_deviation, numbers.loss)
+            shown = numbers.loss(summary.mean_loss)
+            spread = summary.standard_deviation
+            return shown if spread is None else f"{shown} ± {numbers.loss(spread)}"
         case "difference":
             return _difference(measure, own.difference, quality.logarithm)
         case "shown_difference":
@@ -113,7 +144,10 @@ def _cell(findings: Findings, language: Language, summary: ArmSummary, column: s
         case "ratio":
             return numbers.ratio(summary.ratio.middle if summary.ratio else None)
         case "p_adjusted":
-            return _p_values(adjusted_p(findings, summary.arm))
+            found = adjusted_p(findings, summary.arm)
+            if len(found) == 1:
+                return numbers.probability(found[0][1])
+            return "; ".join(f"{name} {numbers.probability(p)}" for name, p in found) or numbers.NONE
         case "flops":
             return numbers.flops(summary.flops, column=_column(findings, "flops"))
         case "seconds_per_step":
@@ -136,19 +170,6 @@ def _column(findings: Findings, name: str) -> list[float | None]:
     return [getattr(summary, name) for summary in findings.arms.values()]
 
 
-def _p_values(found: list[tuple[str, float]]) -> str:
-    """With the hypothesis' name where there are several."""
-    if len(found) == 1:
-        return numbers.probability(found[0][1])
-    return "; ".join(f"{name} {numbers.probability(p)}" for name, p in found) or numbers.NONE
-
-
-def _with_spread(middle: float | None, spread: float | None, show: Callable[[float], str]) -> str:
-    if middle is None:
-        return numbers.NONE
-    return show(middle) if spread is None else f"{show(middle)} ± {show(spread)}"
-
-
 def _difference(measure: Measure, difference: PairedDifference | None, show: quality.Show = quality.difference) -> str:
     if difference is None or difference.mean is None:
         return numbers.NONE
@@ -160,13 +181,9 @@ def adjusted_p(findings: Findings, arm: str) -> list[tuple[str, float]]:
     return [
         (verdict.hypothesis.name, verdict.p_adjusted)
         for verdict in findings.verdicts
-        if verdict.p_adjusted is not None and _compares(verdict, arm, findings.study.baseline)
+        if verdict.p_adjusted is not None and verdict.hypothesis.against is None
+        if {verdict.hypothesis.treatment, verdict.hypothesis.control} == {arm, findings.study.baseline}
     ]
-
-
-def _compares(verdict: Verdict, arm: str, baseline: str) -> bool:
-    hypothesis = verdict.hypothesis
-    return {hypothesis.treatment, hypothesis.control} == {arm, baseline} and hypothesis.against is None
 
 
 # ---- Text ----------------------------------------------------------------------------------------------------------
@@ -276,7 +293,8 @@ def _difference_cells(measure: Measure, difference: PairedDifference | None) -> 
 def runs_csv(findings: Findings) -> str:
     """Every run the study asks for, with or without a result."""
     columns = _result_columns(findings)
-    rows = [*(_run_row(run, columns) for run in findings.plan.runs), *_waiting_rows(findings)]
+    rows = [_run_row(run, columns) for run in findings.plan.runs]
+    rows += [{"stage": "final", "arm": arm, "seed": seed, "state": "missing"} for arm, seed in waiting_runs(findings)]
     return _csv(rows, columns=[*_RUN_COLUMNS, *columns, *_ORIGIN_COLUMNS])
 
 
@@ -293,10 +311,6 @@ def waiting_runs(findings: Findings) -> list[tuple[str, int]]:
     return [each for each in wanted if each not in planned]
 
 
-def _waiting_rows(findings: Findings) -> list[dict[str, Any]]:
-    return [{"stage": "final", "arm": arm, "seed": seed, "state": "missing"} for arm, seed in waiting_runs(findings)]
-
-
 _RESULT_COLUMNS = (
     "val_loss", "perplexity", "train_loss", "best_val_loss", "steps", "tokens", "learning_rate", "training_seconds",
     "validation_seconds", "wall_seconds", "mean_step_seconds", "peak_memory_bytes", "resumes", "world_size", "device",
@@ -309,8 +323,8 @@ _ORIGIN_COLUMNS = ("directory", "commit", "data_digest", "error")
 
 
 def _result_columns(findings: Findings) -> tuple[str, ...]:
-    study = findings.study
-    own = (study.measure.shown_key,) if study.measure.shown_key not in _RESULT_COLUMNS else ()
+    study, key = findings.study, findings.study.measure.shown_key
+    own = (key,) if key not in _RESULT_COLUMNS else ()
     if not study.fine_tunes:
         return (*own, *_RESULT_COLUMNS)
     return (*own, "examples", *(name for name in _RESULT_COLUMNS if name != "perplexity"))

@@ -14,8 +14,7 @@ from oelm.core.options import OPTIONS, said_of
 from oelm.core.solving import Criterion
 from oelm.show import numbers, quality
 from oelm.show.article import VerdictBox
-from oelm.show.scope import scope_line
-from oelm.show.tables import label_of, one_line
+from oelm.show.tables import label_of, one_line, scope_line
 from oelm.show.words import LANGUAGES, WORDS, in_words, say, say_of, say_or_code
 from oelm.study.bench import Ratio
 from oelm.study.claims.kinds import KINDS, MEASURED
@@ -33,7 +32,7 @@ def verdict_box(findings: Findings, verdict: ScopedVerdict, language: Language) 
     return VerdictBox(
         name=hypothesis.name,
         claim=in_language(hypothesis.claim, language),
-        scope=_scope(verdict, language),
+        scope=say(language, "box.scope", scope=scope_line(verdict.scope, language)),
         outcome=verdict.outcome,
         outcome_word=say(language, f"outcome.{verdict.outcome}"),
         sentence=reason_sentence(findings, verdict, language),
@@ -48,10 +47,6 @@ def verdict_box(findings: Findings, verdict: ScopedVerdict, language: Language) 
     )
 
 
-def _scope(verdict: ScopedVerdict, language: Language) -> str:
-    return say(language, "box.scope", scope=scope_line(verdict.scope, language))
-
-
 def outcome_summary(findings: Findings, language: Language) -> str:
     """Hypotheses: 2 supported, 1 refuted, 1 undecided; and how far that reaches."""
     counted = Counter(verdict.outcome for verdict in findings.verdicts)
@@ -60,8 +55,7 @@ def outcome_summary(findings: Findings, language: Language) -> str:
         for each in OUTCOMES
         if counted[each]
     ]
-    joined = say(language, "list_comma").join(parts)
-    return say(language, "verdicts.summary", outcomes=joined)
+    return say(language, "verdicts.summary", outcomes=say(language, "list_comma").join(parts))
 
 
 # ---- The sentence --------------------------------------------------------------------------------------------------
@@ -191,7 +185,11 @@ def _named_quality(hypothesis: Hypothesis, language: Language) -> dict[str, str]
 def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: Language) -> str:
     """Numbers by what their names say they are."""
     if isinstance(value, dict):
-        return _seeds_by_state(value, language)
+        by_state = (
+            say(language, "seeds_by_state", state=say(language, f"state.{state}"), seeds=seed_list(seeds, language))
+            for state, seeds in value.items()
+        )
+        return say(language, "list_semicolon").join(by_state) or say(language, "nothing_missing")
     if key == "arms":
         return say(language, "list_comma").join(label_of(findings, arm, language) for arm in value)
     if isinstance(value, list):
@@ -211,15 +209,6 @@ def _fact(findings: Findings, measure: Measure, key: str, value: Any, language: 
     if key == "per":
         return say(language, f"per.{value}")
     return numbers.whole(value) if isinstance(value, int) else str(value)
-
-
-def _seeds_by_state(seeds: dict[str, list[int]], language: Language) -> str:
-    if not seeds:
-        return say(language, "nothing_missing")
-    return say(language, "list_semicolon").join(
-        say(language, "seeds_by_state", state=say(language, f"state.{state}"), seeds=seed_list(which, language))
-        for state, which in seeds.items()
-    )
 
 
 def seed_list(seeds: list[int], language: Language) -> str:
@@ -289,7 +278,11 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
         case "parameters":
             return _parameter_numbers(findings, verdict.hypothesis, language)
         case "speed":
-            return _speed_numbers(verdict, language)
+            if (ratio := verdict.ratio) is None:
+                return []
+            facts = {"ratio": numbers.ratio(ratio.middle), "blocks": ratio.blocks}
+            interval = numbers.interval(ratio.low, ratio.high, numbers.ratio)
+            return [(say(language, "box.ratio"), say(language, "box.ratio_value", interval=interval, **facts))]
         case "quality" | "contrast":
             done = len(verdict.difference.seeds) if verdict.difference else 0
             rates = _rates_numbers(findings, verdict, language)
@@ -297,7 +290,12 @@ def _numbers(findings: Findings, verdict: Verdict, language: Language) -> list[t
         case "scale":
             return _scale_numbers(findings, verdict, language)
         case "solved_seeds" | "steps_to_solve":
-            return _solving_numbers(findings, verdict, language)
+            pairs = verdict.sign_test or verdict.pairs_so_far
+            if pairs is None:
+                return []
+            counts = {side: len(getattr(pairs, side)) for side in ("ahead", "behind", "tied", "neither")}
+            shown = say(language, f"box.pairs.{verdict.hypothesis.evidence}", **counts)
+            return [(say(language, "box.pairs"), shown), _seeds_number(findings, pairs.pairs, language)]
         case unknown:
             assert_never(unknown)
 
@@ -310,17 +308,6 @@ def _floor(findings: Findings, hypothesis: Hypothesis, language: Language) -> li
     floor = findings.at_all_sizes[control].floor
     said = quality.floor(findings.study, floor, language, difficulty=hypothesis.difficulty)
     return [(say(language, "box.floor"), said)]
-
-
-def _solving_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
-    pairs = verdict.sign_test or verdict.pairs_so_far
-    if pairs is None:
-        return []
-    counts = {side: len(getattr(pairs, side)) for side in ("ahead", "behind", "tied", "neither")}
-    return [
-        (say(language, "box.pairs"), say(language, f"box.pairs.{verdict.hypothesis.evidence}", **counts)),
-        _seeds_number(findings, pairs.pairs, language),
-    ]
 
 
 def _scale_numbers(findings: Findings, verdict: Verdict, language: Language) -> list[tuple[str, str]]:
@@ -361,10 +348,9 @@ def _quality_numbers(findings: Findings, verdict: Verdict, language: Language) -
             stated = say(language, "box.margin_value", percent=stated, nats=f"{verdict.margin:.4f}")
         found.append((say(language, "box.margin"), stated))
     if verdict.mcnemar:
-        values = [
-            say(language, "box.mcnemar_seed", seed=pair.seed, p=numbers.probability(pair.p)) for pair in verdict.mcnemar
-        ]
-        joined = say(language, "list_semicolon").join(values)
+        values = ((pair.seed, numbers.probability(pair.p)) for pair in verdict.mcnemar)
+        said = (say(language, "box.mcnemar_seed", seed=seed, p=p) for seed, p in values)
+        joined = say(language, "list_semicolon").join(said)
         found.append((say(language, "box.mcnemar"), say(language, "box.mcnemar_value", values=joined)))
     return found
 
@@ -382,32 +368,14 @@ def _with_interval(
 def _parameter_numbers(findings: Findings, hypothesis: Hypothesis, language: Language) -> list[tuple[str, str]]:
     treatment, control = findings.at_all_sizes[hypothesis.treatment], findings.at_all_sizes[hypothesis.control]
     change = 100 * (treatment.trainable / control.trainable - 1)
-    trained = say(
-        language,
-        "box.against",
-        treatment=numbers.whole(treatment.trainable),
-        control=numbers.whole(control.trainable),
-        percent=numbers.percent(change),
-    )
+    counts = {"treatment": numbers.whole(treatment.trainable), "control": numbers.whole(control.trainable)}
     found = [
-        (say(language, "box.parameters"), trained),
+        (say(language, "box.parameters"), say(language, "box.against", **counts, percent=numbers.percent(change))),
         (say(language, "box.frozen"), numbers.whole(treatment.frozen)),
     ]
     if treatment.implied:
         found.append((say(language, "box.implied"), numbers.whole(treatment.implied)))
     return found
-
-
-def _speed_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]]:
-    ratio = verdict.ratio
-    if ratio is None:
-        return []
-    facts = {
-        "ratio": numbers.ratio(ratio.middle),
-        "interval": numbers.interval(ratio.low, ratio.high, numbers.ratio),
-        "blocks": ratio.blocks,
-    }
-    return [(say(language, "box.ratio"), say(language, "box.ratio_value", **facts))]
 
 
 # ---- Remarks -------------------------------------------------------------------------------------------------------
@@ -416,36 +384,25 @@ def _speed_numbers(verdict: Verdict, language: Language) -> list[tuple[str, str]
 def _remarks(findings: Findings, verdict: Verdict, language: Language) -> list[str]:
     compared = {verdict.hypothesis.treatment, verdict.hypothesis.control} - set(verdict.facts.get("arms", []))
     at_floor = [facts["arm"] for code, facts in findings.notes if code == "at_floor" and facts["arm"] in compared]
-    found = [
-        say_of(findings.study, language, "box.at_floor", arm=label_of(findings, arm, language)) for arm in at_floor
-    ]
+    labels = [label_of(findings, arm, language) for arm in at_floor]
+    found = [say_of(findings.study, language, "box.at_floor", arm=label) for label in labels]
     if verdict.ratio is not None and verdict.ratio.is_implausible:
         found.append(implausible_sentence(findings, verdict.hypothesis.treatment, verdict.ratio, language))
     if verdict.outcome == "confounded":
         outcome = say(language, f"outcome.{verdict.regardless}")
         found.append(say(language, "box.regardless", outcome=outcome))
-        found += [
-            say(language, "box.confound", confound=_confound_sentence(findings, verdict.hypothesis, confound, language))
-            for confound in verdict.confounds
-            if confound.explained is None and confound.key != SEEDS
-        ]
+        for confound in verdict.confounds:
+            if confound.explained is None and confound.key != SEEDS:
+                treatment, control = sides_of(findings, verdict.hypothesis, confound, language)
+                one = say(language, "confounds.one", key=confound.key, treatment=treatment, control=control)
+                found.append(say(language, "box.confound", confound=one))
     return found
 
 
 def implausible_sentence(findings: Findings, arm: str, ratio: Ratio, language: Language) -> str:
-    return say(
-        language,
-        "speed.implausible",
-        arm=label_of(findings, arm, language),
-        ratio=numbers.ratio(ratio.middle),
-        interval=numbers.interval(ratio.low, ratio.high, numbers.ratio),
-        smallest=numbers.ratio(ratio.smallest),
-    )
-
-
-def _confound_sentence(findings: Findings, hypothesis: Hypothesis, confound: Confound, language: Language) -> str:
-    treatment, control = sides_of(findings, hypothesis, confound, language)
-    return say(language, "confounds.one", key=confound.key, treatment=treatment, control=control)
+    interval = numbers.interval(ratio.low, ratio.high, numbers.ratio)
+    shown = {"ratio": numbers.ratio(ratio.middle), "smallest": numbers.ratio(ratio.smallest)}
+    return say(language, "speed.implausible", arm=label_of(findings, arm, language), interval=interval, **shown)
 
 
 def sides_of(findings: Findings, hypothesis: Hypothesis, confound: Confound, language: Language) -> tuple[str, str]:

@@ -958,22 +958,14 @@ _PROVENANCE: dict[str, Phrase] = {
 
 _CHINESE_REMARKS = {
     "other_config": "此处有 {runs} 次已完成的运行属于另一配置：{differences}",
-    "other_config.one": "此处有 {runs} 次已完成的运行属于另一配置：{differences}",
     "other_data": "此处有 {runs} 次已完成的运行使用了其他数据，不计入：摘要 {digests}，而非 {counted}",
-    "other_data.one": "此处有 {runs} 次已完成的运行使用了其他数据，不计入：摘要 {digests}，而非 {counted}",
     "other_arms": "此处有 {runs} 次已完成的运行属于本实验没有的实验组：{names}",
-    "other_arms.one": "此处有 {runs} 次已完成的运行属于本实验没有的实验组：{names}",
     "other_seeds": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
-    "other_seeds.one": "此处有 {runs} 次已完成的运行使用了本实验没有的随机种子：{seeds}",
     "other_points": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
-    "other_points.one": "此处有 {runs} 次已完成的调优运行不在网格上，未用于任何选择：{points}",
     "unchosen": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"
-    "不是由现有的调优运行选定的，也没有存储的选择与之对应",
-    "unchosen.one": "此处有 {runs} 次已完成的最终运行不计入：其取值（{points}）"
     "不是由现有的调优运行选定的，也没有存储的选择与之对应",
     "unlike_copies": "同一计算的多次已完成运行给出了不同的数值，每对中只计入前者：{copies}；请将不应计入的运行移到别处",
     "other_execution": "此处有 {runs} 次已完成的运行，其计算方式与本实验现在的声明不同，但仍然计入：{differences}",
-    "other_execution.one": "此处有 {runs} 次已完成的运行，其计算方式与本实验现在的声明不同，但仍然计入：{differences}",
     "same_losses": "同一实验组中随机种子不同的已完成运行自始至终给出完全相同的损失：{copies}；"
     "其中一次是另一次的副本，或者随机种子不起作用",
     "bench_other_names": "基准测量中的以下实验组现已改名，测量结果仍适用于它们：{names}",
@@ -988,14 +980,12 @@ _CHINESE_REMARKS = {
     "且已有最终运行使用；不启动任何运行：请撤销修改，或删除该文件以重新选择",
     "choices_not_stored": "以下各组的取值在选定时没有存储，此处按现有的调优运行得出：{names}",
     "choices_stored_late": "选定的取值于 {made} 存储，当时已有 {runs} 次使用它们的最终运行启动",
-    "choices_stored_late.one": "选定的取值于 {made} 存储，当时已有 {runs} 次使用它们的最终运行启动",
     "looks_other_declaration": "{file}：各次检视（首次于 {made}）属于另一声明（{differences}）；"
     "不启动任何运行：请撤销修改，或删除该文件以重新检视",
     "looks_other_runs": "{file}：各次检视（首次于 {made}）所用的运行不在现有计划之内（{names}）；"
     "不启动任何运行：请撤销修改，或删除该文件以重新检视",
     "look_runs_changed": "自 {made} 起的检视保持不变，但所用的运行已与当时不同：{changes}",
     "look_stored_late": "第 {look} 次检视于 {made} 存储，当时已有 {runs} 次超出其范围的运行启动",
-    "look_stored_late.one": "第 {look} 次检视于 {made} 存储，当时已有 {runs} 次超出其范围的运行启动",
 }
 _CHINESE_REGISTRATION = {
     "none": "未登记",
@@ -1012,7 +1002,12 @@ _CHINESE_REGISTRATION = {
 }
 _WRITTEN_DOWN: dict[str, Phrase] = {
     "differences.now": (NOW, "，现为 "),
-    **{f"note.{code}": (f"{SENTENCES[code]}.", f"{chinese}。") for code, chinese in _CHINESE_REMARKS.items()},
+    **{
+        f"note.{each}": (f"{SENTENCES[each]}.", f"{chinese}。")
+        for code, chinese in _CHINESE_REMARKS.items()
+        for each in (code, f"{code}.one")
+        if each in SENTENCES
+    },
     **{
         f"registration.{code}": (SENTENCES[f"registration.{code}"], chinese)
         for code, chinese in _CHINESE_REGISTRATION.items()

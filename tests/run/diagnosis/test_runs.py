@@ -14,6 +14,7 @@ from diagnosed import QUERY, says, small_gpt_run
 from safetensors.torch import load_file, save_file
 
 from oelm.core.config import Execution
+from oelm.machine.errors import UserError
 from oelm.run.diagnosis import diagnose_stored
 from oelm.run.directory import RunDirectory
 from oelm.run.training.run import train

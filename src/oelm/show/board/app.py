@@ -87,10 +87,10 @@ def board_app(board: Board, *, language: Language | None) -> Starlette:
         return FileResponse(file, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     routes = {
-        "/": _page,
+        "/": lambda request: Response(page_files()["index.html"], media_type="text/html; charset=utf-8"),
         "/page/{file}": _file,
         "/words": json_of(lambda request, language: page_words(language)),
-        "/data/overview": json_of(lambda request, language: views.overview(board)),
+        "/data/overview": json_of(lambda request, language: board.overview()),
         "/data/study": json_of(
             lambda request, language: views.study(
                 board, name(request), language, wants_standing="first" not in request.query_params
@@ -138,10 +138,6 @@ def _json(tree: Any, request: Request) -> Response:
     if len(content) > PACKED_FROM and "gzip" in request.headers.get("accept-encoding", ""):
         content, headers = gzip.compress(content, compresslevel=1, mtime=0), headers | {"content-encoding": "gzip"}
     return Response(content, media_type="application/json", headers=headers)
-
-
-def _page(request: Request) -> Response:
-    return Response(page_files()["index.html"], media_type="text/html; charset=utf-8")
 
 
 def _file(request: Request) -> Response:

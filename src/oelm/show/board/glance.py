@@ -20,7 +20,6 @@ from oelm.study.shelf import StoredRun, is_dead, read_stored
 
 Row = dict[str, Any]  # as JSON: a row of the table of runs
 ENDED = ("finished", "diverged")
-UNDERWAY = ("running", "queued")
 UNCHECKED = "unchecked"  # it has ended, and nobody has compared its files with its seal yet
 WITHOUT_NUMBERS = (UNCHECKED, "damaged")
 SETTLED = (*ENDED, "damaged")  # which stay so as long as no file changes
@@ -59,7 +58,10 @@ class Remembered:
 def row_of(place: RunPlace, remembered: Remembered, *, may_check: bool) -> Row:
     """Everything that the table shows of it."""
     directory = place.directory
-    config = _tree(directory)
+    try:
+        config = read_object(directory.config_file)
+    except (OSError, UserError):
+        config = {}
     seeds, training = _part(config, "seeds"), _part(config, "training")
     row: Row = {
         "id": place.id,
@@ -127,13 +129,6 @@ def _progress_in(directory: RunDirectory, state: str, steps: int | None) -> Row:
         "val_loss": _number(last.get("val_loss")),
         "accuracy": _number(last.get("accuracy")),
     }
-
-
-def _tree(directory: RunDirectory) -> dict[str, Any]:
-    try:
-        return read_object(directory.config_file)
-    except (OSError, UserError):
-        return {}
 
 
 def _part(tree: dict[str, Any], key: str) -> dict[str, Any]:

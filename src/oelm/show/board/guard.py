@@ -112,11 +112,15 @@ class Guard:
         if found is None or int(found["port"] or 80) > 65535:
             return False
         name = found["name"].lower()
-        if name in LOOPBACK_NAMES:
+        if name in LOOPBACK_NAMES or name.strip("[]") == self.host.lower():
             return True
-        if name.strip("[]") == self.host.lower():
-            return True
-        return not is_loopback(self.host) and (_is_address(name) or name in _names_of_this_machine())
+        if is_loopback(self.host):
+            return False
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name in _names_of_this_machine()
+        return True
 
     def _behind_secret(self, path: str) -> str | None:
         first, slash, rest = path.removeprefix("/").partition("/")
@@ -129,14 +133,6 @@ class Guard:
 def _names_of_this_machine() -> frozenset[str]:
     """Asked for once: a name server may take seconds, and everybody would wait."""
     return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 async def _answer(send: Send, status: int, text: str) -> None:

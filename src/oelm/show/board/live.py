@@ -13,11 +13,11 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
+from oelm.show.board.places import SINGLE
 from oelm.show.board.state import Board
 from oelm.show.board.views import readable
 from oelm.show.board.watch import Watch
@@ -52,20 +52,16 @@ class Hub:
         while True:
             begun = time.monotonic()
             if self.streams:
-                if await run_in_threadpool(self._poll):
-                    async with self._told:
-                        self._turn += 1
-                        self._told.notify_all()
+                with contextlib.suppress(Exception):  # what cannot be read now may be the next time
+                    if await run_in_threadpool(self._look):
+                        async with self._told:
+                            self._turn += 1
+                            self._told.notify_all()
                 self.seconds = time.monotonic() - begun
             await asyncio.sleep(max(EVERY - self.seconds, self.seconds * (1 / LARGEST_SHARE - 1)))
 
-    def _poll(self) -> bool:
-        """Whether there is anything to tell. What cannot be read now may be the next time; whoever asks is told why."""
-        with contextlib.suppress(Exception):
-            return self._look()
-        return False
-
     def _look(self) -> bool:
+        """Whether there is anything to tell."""
         watches = self.board.watches() if self.overviews else []
         watches += [watch for name in list(self.watched) if (watch := self.board.watch(name)) is not None]
         for watch in dict.fromkeys(watches):
@@ -106,7 +102,7 @@ class Hub:
                     yield _message(kind, tree)
                 try:
                     async with self._told:
-                        await asyncio.wait_for(self._told.wait_for(partial(self._is_past, turn)), SILENCE)
+                        await asyncio.wait_for(self._told.wait_for(lambda turn=turn: self._turn != turn), SILENCE)
                 except TimeoutError:
                     yield b": still here\n\n"
         finally:
@@ -114,9 +110,6 @@ class Hub:
             self.overviews -= is_overview
             self.watched.subtract(watch.name for watch in watches if not is_overview)
             self.watched += Counter()  # without those that nobody looks at
-
-    def _is_past(self, turn: int) -> bool:
-        return self._turn != turn
 
     def _news(self, versions: dict[str, int], is_overview: bool) -> list[tuple[str, Any]]:
         """What is newer than these versions, which are brought up to date."""
@@ -133,16 +126,13 @@ class Hub:
             if versions.get(name) == version:
                 continue
             versions[name] = version
-            if is_overview:
-                found.append(self._line(name))
-            else:
+            if not is_overview:
                 found.append(("change", {"study": name, "version": version}))
+            elif name == SINGLE:
+                found.append(("runs", {"runs": self.board.single_runs()}))
+            else:
+                found.append(("study", self.board.summary(name)))
         return found
-
-    def _line(self, name: str) -> tuple[str, Any]:
-        if name:
-            return "study", self.board.summary(name)
-        return "runs", {"runs": self.board.single_runs()}
 
 
 def _message(kind: str, tree: Any) -> bytes:

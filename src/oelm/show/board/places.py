@@ -88,9 +88,17 @@ def found_in(root: Path) -> Found:
             elif not _is_run(path) and _holds_runs(path):
                 name = visible(entry.name)
                 found.studies[name] = StudyPlace(name, path, entry.name)
-        elif entry.name.endswith(ENDING) and _is_archive(path, found.left_out):
-            name = visible(entry.name.removesuffix(ENDING))
-            found.studies.setdefault(name, StudyPlace(name, path, str(path)))
+        elif entry.name.endswith(ENDING):
+            try:
+                is_one = is_archive(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                found.left_out.append(f"{path}: cannot be read ({error.strerror})")
+                continue
+            if is_one:
+                name = visible(entry.name.removesuffix(ENDING))
+                found.studies.setdefault(name, StudyPlace(name, path, str(path)))
     return found
 
 
@@ -152,16 +160,6 @@ def _stays(path: str | Path, real: str) -> bool:
     return os.path.realpath(path).startswith(f"{real}{os.sep}")
 
 
-def _is_archive(path: Path, left_out: list[str]) -> bool:
-    try:
-        return is_archive(path)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        left_out.append(f"{path}: cannot be read ({error.strerror})")
-        return False
-
-
 def _is_unlisted(folder: Path, error: OSError) -> str:
     return f"{folder}: cannot be listed ({error.strerror})"
 
@@ -197,11 +195,8 @@ def _run_at(path: Path, real: str, id: str, stage: str, left_out: list[str]) -> 
 
 
 def _holds_runs(folder: Path) -> bool:
-    for place in (folder, folder / TUNING_FOLDER):
-        for entry in _entries(place, []):
-            if _is_run(place / entry.name):
-                return True
-    return False
+    places = (folder, folder / TUNING_FOLDER)
+    return any(_is_run(place / entry.name) for place in places for entry in _entries(place, []))
 
 
 def _is_run(folder: Path) -> bool:

@@ -34,13 +34,16 @@ def serve(
     listener = _listener(host, port)
     secret = None if is_loopback(host) else secrets.token_urlsafe(24)
     sys.setswitchinterval(SHORTEST_TURN)
-    address = _address(host, listener.getsockname()[1], secret) + _query(board, language)
+    parts = [f"study={quote(board.given.name)}"] if board.given else []
+    parts += ["lang=zh"] if language == "zh" else []
+    address = _address(host, listener.getsockname()[1], secret) + (f"?{'&'.join(parts)}" if parts else "")
+    has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
 
     def announce() -> None:
         if secret is not None:
             say(f"warning: {host} can be reached from other machines; whoever has this address can read the runs")
         say(f"{address} (Ctrl-C ends it)")
-        if opens and _has_screen():
+        if opens and has_screen:
             threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
 
     server = server_of(board, host=host, language=language, secret=secret, announce=announce)
@@ -104,13 +107,3 @@ def _address(host: str, port: int, secret: str | None) -> str:
     name = f"[{host}]" if ":" in host else host
     name = socket.gethostname() if host in ("0.0.0.0", "::") else name
     return f"http://{name}:{port}/{f'{secret}/' if secret else ''}"
-
-
-def _query(board: Board, language: Language | None) -> str:
-    parts = [f"study={quote(board.given.name)}"] if board.given else []
-    parts += ["lang=zh"] if language == "zh" else []
-    return f"?{'&'.join(parts)}" if parts else ""
-
-
-def _has_screen() -> bool:
-    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

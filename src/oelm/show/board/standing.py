@@ -96,7 +96,7 @@ class Standing:
         findings = self.findings
         if findings is None:
             nothing_yet = say_on_page(language, "card.nothing_yet")
-            undecided = {
+            undecided: dict[str, Any] = {
                 "outcome": "undecided", "outcome_word": say(language, "outcome.undecided"), "sentence": "",
                 "numbers": [], "reservations": [], "remarks": [], "incomplete": nothing_yet, "interval": None,
             }  # fmt: skip

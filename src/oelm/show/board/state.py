@@ -16,8 +16,8 @@ from shlex import quote
 from typing import Any
 
 from oelm.machine.errors import UserError
-from oelm.show.board.glance import Remembered, Row
-from oelm.show.board.places import SINGLE, Found, RunPlace, StudyPlace, found_in, refuse_links_out, runs_of
+from oelm.show.board.glance import Row
+from oelm.show.board.places import SINGLE, Found, StudyPlace, found_in, refuse_links_out, runs_of
 from oelm.show.board.standing import Standing, standing_of
 from oelm.show.board.watch import Watch
 from oelm.study.archiving import OF_STUDY
@@ -113,18 +113,15 @@ class Board:
             return None
         with self._lock:
             if name not in self._watches:
-                listed = self._single if name == SINGLE else lambda: self._runs_of(name)
-                self._watches[name] = Watch(name, listed, check_later=self._check_later)
+                self._watches[name] = Watch(name, lambda: self._listed(name), check_later=self._check_later)
             return self._watches[name]
 
-    def _runs_of(self, name: str) -> Found:
+    def _listed(self, name: str) -> Found:
         """Wherever the study is now: an archive may have become a folder, or a folder may be gone."""
-        place = self.found().studies.get(name)
-        return Found() if place is None else runs_of(place)
-
-    def _single(self) -> Found:
         found = self.found()
-        return Found(runs=dict(found.runs), left_out=list(found.left_out))
+        if name == SINGLE:
+            return Found(runs=dict(found.runs), left_out=list(found.left_out))
+        return runs_of(found.studies[name]) if name in found.studies else Found()
 
     def is_still(self, names: list[str] | None) -> bool:
         """Whether all that these studies show, or everything, is archived, so that nothing of it can change."""
@@ -186,15 +183,15 @@ class Board:
         states = Counter(row["state"] for row in rows)
         failures = [{"id": row["id"], "error": row["error"]} for row in rows if row["state"] in FAILED]
         ended = states["finished"] + states["diverged"]
-        progress = {"done": ended, "planned": len(rows)}
+        planned = standing if isinstance(standing, Standing) else None
         return {
             "name": name,
             "version": version,
             "states": dict(sorted(states.items())),
-            "progress": standing.progress() if isinstance(standing, Standing) else progress,
-            "is_planned": isinstance(standing, Standing),
-            "in_short": standing.in_short() if isinstance(standing, Standing) else {},
-            "seconds_left": standing.seconds_left if isinstance(standing, Standing) else None,
+            "progress": planned.progress() if planned else {"done": ended, "planned": len(rows)},
+            "is_planned": planned is not None,
+            "in_short": planned.in_short() if planned else {},
+            "seconds_left": planned.seconds_left if planned else None,
             "changed": max((row["changed"] for row in rows), default=None),
             "failures": failures[:MOST_FAILURES],
             "more_failures": max(0, len(failures) - MOST_FAILURES),
@@ -247,7 +244,15 @@ class Board:
             with watch.lock:
                 watch.refresh()
                 key, runs = self._key(place, watch), list(watch.places.values())
-            found = self._standing(place, runs, watch.remembered)
+            found: Standing | str
+            try:
+                study = self.declared(place)
+                refuse_links_out(place.folder(), OF_STUDY)
+                found = standing_of(study, place, runs, watch.remembered, before_each=self._let_answers_go_first)
+            except (UserError, OSError) as error:
+                found = str(error)
+            except Exception as error:  # said on the page, which else would wait for ever
+                found = f"{type(error).__name__}: {error}"
             self._standings[place.name] = key, found
             with watch.lock:
                 watch.group_by(found.arm_of() if isinstance(found, Standing) else None)
@@ -260,17 +265,13 @@ class Board:
         files = [place.path / name for name in OF_STUDY]
         with contextlib.suppress(UserError):
             files.append(study_file(place.source))
-        return watch.ended_version, *map(_changed, files)
-
-    def _standing(self, place: StudyPlace, runs: list[RunPlace], remembered: Remembered) -> Standing | str:
-        try:
-            study = self.declared(place)
-            refuse_links_out(place.folder(), OF_STUDY)
-            return standing_of(study, place, runs, remembered, before_each=self._let_answers_go_first)
-        except (UserError, OSError) as error:
-            return str(error)
-        except Exception as error:  # said on the page, which else would wait for ever
-            return f"{type(error).__name__}: {error}"
+        changed: list[float | None] = []
+        for file in files:
+            try:
+                changed.append(file.stat().st_mtime)
+            except OSError:
+                changed.append(None)
+        return watch.ended_version, *changed
 
     def declared(self, place: StudyPlace) -> Study:
         """Its declaration, read again when its file has changed. UserError where it is not here."""
@@ -283,10 +284,3 @@ class Board:
         if known is None or known[0] != changed:
             known = self._studies[place.source] = changed, as_it_began(load_study(place.source), place.folder())
         return known[1]
-
-
-def _changed(file: Path) -> float | None:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return None

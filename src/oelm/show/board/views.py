@@ -52,10 +52,6 @@ def readable(value: Any) -> Any:
 # ---- Studies -------------------------------------------------------------------------------------------------------
 
 
-def overview(board: Board) -> Tree:
-    return board.overview()
-
-
 def study(board: Board, name: str, language: Language, *, wants_standing: bool = True) -> Tree | None:
     """The rows at once; where it stands as soon as that is known, if that is wanted: a page that has nothing to show
     yet asks for its curves first."""
@@ -224,7 +220,10 @@ def _numbers_of(directory: RunDirectory, state: str, checked: Checked | None, pr
         config = flat(checked.run.model_dump(mode="json"))
         environment, parameters, result = checked.environment, checked.parameters, checked.result or {}
     elif state not in (*ENDED, *WITHOUT_NUMBERS):
-        config = _config(directory, problems)
+        try:
+            config = flat(read_config(directory).run.model_dump(mode="json"))
+        except (OSError, UserError) as error:
+            problems.append(str(error))
         environment = _record(directory.environment_file, Environment, problems)
         parameters = _record(directory.parameters_file, Parameters, problems)
     return {
@@ -276,14 +275,6 @@ def _tail(file: Path) -> str:
         stream.seek(start)
         text = stream.read(LOG_BYTES).decode(errors="replace")
     return text.partition("\n")[2] if start else text
-
-
-def _config(directory: RunDirectory, problems: list[str]) -> Tree:
-    try:
-        return flat(read_config(directory).run.model_dump(mode="json"))
-    except (OSError, UserError) as error:
-        problems.append(str(error))
-        return {}
 
 
 def _record(file: Path, shape: type[Stored], problems: list[str]) -> Tree:

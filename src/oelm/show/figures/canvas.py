@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from oelm.analysis.findings import Findings
 from oelm.core.measures import Measure
@@ -236,35 +236,17 @@ def counted(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
 
 
-class Lettered(Protocol):
-    """What has a language and a face to write it in."""
-
-    @property
-    def language(self) -> Language: ...
-
-    @property
-    def font(self) -> ChineseFont | None: ...
-
-
-@dataclass(frozen=True)
-class English:
-    """A figure outside a report."""
-
-    language: Language = "en"
-    font: ChineseFont | None = None
-
-
 @contextlib.contextmanager
-def drawing_settings(canvas: Lettered) -> Iterator[None]:
+def drawing_settings(language: Language = "en", font: ChineseFont | None = None) -> Iterator[None]:
     """matplotlib's settings for the block; nothing of it stays."""
     import matplotlib
     from matplotlib import font_manager
 
     families = ["DejaVu Sans"]
-    if canvas.font is not None:
-        if str(canvas.font.path) not in {entry.fname for entry in font_manager.fontManager.ttflist}:
-            font_manager.fontManager.addfont(str(canvas.font.path))
-        families.insert(0 if canvas.language == "zh" else 1, canvas.font.family)
+    if font is not None:
+        if str(font.path) not in {entry.fname for entry in font_manager.fontManager.ttflist}:
+            font_manager.fontManager.addfont(str(font.path))
+        families.insert(0 if language == "zh" else 1, font.family)
     logger = logging.getLogger("matplotlib.font_manager")
     level = logger.level
     logger.setLevel(logging.ERROR)  # one face in one weight: said once in the report's font line, not at every label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from oelm.analysis.findings import PairedDifference, Verdict
@@ -12,10 +12,20 @@ from oelm.analysis.statistics import paired_difference
 from oelm.core.measures import Measure
 from oelm.machine.visible import visible
 from oelm.show import numbers, quality
-from oelm.show.figures.canvas import GREY, SHADE, Canvas, floor_levels, lettered, logarithmic, rows_of, wrapped
+from oelm.show.figures.canvas import (
+    GREY,
+    SHADE,
+    Canvas,
+    counted,
+    floor_levels,
+    lettered,
+    logarithmic,
+    rows_of,
+    wrapped,
+)  # fmt: skip
+from oelm.show.words import in_words
 from oelm.study.claims.kinds import KINDS
 from oelm.study.halving import Round
-from oelm.study.rate_fit import Curve
 from oelm.study.scaled import family_of
 from oelm.study.tuning import Choice, Grid
 
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE_PERCENT = 200.0  # of perplexity, above which ticks are no longer equally spaced
+SPREAD = 0.5  # of a row: runs of a probe lie below each other, so that equal steps do not hide each other
 LEAST_BETWEEN_TICKS = 0.09  # of the width
 
 
@@ -51,7 +62,7 @@ def final(canvas: Canvas) -> Figure | None:
             marker=look.marker, ms=3, mfc="none", mec=look.colour, mew=0.7,
         )  # fmt: skip
         middle, low, high = mean_interval(measure, values)
-        _point(axis, middle, low, high, row - 0.08, colour=look.colour, marker=look.marker)
+        point(axis, middle, low, high, row - 0.08, colour=look.colour, marker=look.marker)
         axis.annotate(
             quality.drawn_label(measure, middle), (middle, row - 0.08), xytext=(0, 5), textcoords="offset points",
             ha="center", fontsize=7.5,
@@ -70,8 +81,11 @@ def final(canvas: Canvas) -> Figure | None:
     return figure
 
 
-def _point(axis: Axes, middle: float, low: float, high: float, row: float, *, colour: str, marker: str) -> None:
-    axis.plot([low, high], [row, row], color=colour, lw=1.6, solid_capstyle="butt")
+def point(
+    axis: Axes, middle: float, low: float, high: float, row: float, *, colour: str, marker: str, width: float = 1.6
+) -> None:
+    """On an interval."""
+    axis.plot([low, high], [row, row], color=colour, lw=width, solid_capstyle="butt")
     axis.plot([middle], [row], color=colour, marker=marker, ms=6, ls="none")
 
 
@@ -112,8 +126,9 @@ def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choic
             if done.arm == arm:
                 shorter = {value: loss for value, loss in best_by_value(done, key).items() if math.isfinite(loss)}
                 axis.plot(list(shorter), list(shorter.values()), color=look.colour, ls=look.line, lw=0.6, alpha=0.6)
-        if choice.curve is not None:
-            _draw_curve(axis, choice.curve, look.colour)
+        if (curve := choice.curve) is not None:
+            at_rates = [curve.lower * (curve.upper / curve.lower) ** (part / 40) for part in range(41)]
+            axis.plot(at_rates, [curve.loss_at(each) for each in at_rates], color=look.colour, ls=":", lw=1.1)
         if choice.loss is not None and math.isfinite(choice.loss):
             at = [choice.values[key]], [choice.loss]
             axis.plot(*at, marker="o", ms=10, mfc="none", mec=look.colour, mew=1.1, ls="none")
@@ -127,16 +142,11 @@ def _tuning_panel(canvas: Canvas, axis: Axes, key: str, choices: dict[str, Choic
     axis.set_ylabel(canvas.word("axis.tuning_loss"))
 
 
-def _draw_curve(axis: Axes, curve: Curve, colour: str) -> None:
-    values = [curve.lower * (curve.upper / curve.lower) ** (part / 40) for part in range(41)]
-    axis.plot(values, [curve.loss_at(value) for value in values], color=colour, ls=":", lw=1.1)
-
-
 def best_by_value(tried: Choice | Round, key: str) -> dict[float, float]:
     """The lowest loss at each value of one key, over all values of the others."""
     found: dict[float, float] = {}
-    for point, loss in tried.losses.items():
-        value = dict(point)[key]
+    for values, loss in tried.losses.items():
+        value = dict(values)[key]
         found[value] = min(loss, found.get(value, math.inf))
     return dict(sorted(found.items()))
 
@@ -232,7 +242,7 @@ def _difference_row(axis: Axes, difference: PairedDifference, row: int, *, colou
     middle = difference.mean if difference.mean is not None else fmean(difference.differences)
     low = difference.low if difference.low is not None else middle
     high = difference.high if difference.high is not None else middle
-    _point(axis, middle, low, high, row - 0.04, colour=colour, marker=marker)
+    point(axis, middle, low, high, row - 0.04, colour=colour, marker=marker)
 
 
 def _extent(differences: list[PairedDifference], tested: list[Verdict]) -> tuple[float, float]:
@@ -322,4 +332,73 @@ def decomposition(canvas: Canvas) -> Figure | None:
     axis.axvline(0, color="black", lw=0.8)
     axis.margins(x=0.18)
     axis.set_xlabel(canvas.word("axis.shown_difference"))
+    return figure
+
+
+# ---- Probes: accuracy over the difficulties, beside the two levels of the floor; when each run solves it ------------
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def by_difficulty(canvas: Canvas) -> Figure | None:
+    """Where an arm breaks: nothing to see where there is one difficulty."""
+    probe = canvas.findings.study.probe
+    found = {arm: canvas.findings.arms[arm].probe for arm in canvas.arms}
+    values = {arm: list(each.by_difficulty.values()) for arm, each in found.items() if each and each.by_difficulty}
+    if probe is None or len(probe.difficulties) < 2 or not values:
+        return None
+    figure, (axis,) = canvas.panels(1, height=3.0)
+    names = [str(difficulty) for difficulty in probe.difficulties]
+    places = list(range(len(names)))
+    for arm, seeds in values.items():
+        look = canvas.look(arm)
+        columns = [[100 * seed[name] for seed in seeds] for name in names]
+        axis.fill_between(places, [*map(min, columns)], [*map(max, columns)], color=look.colour, alpha=0.15, lw=0)
+        axis.plot(places, [*map(fmean, columns)], color=look.colour, ls=look.line, marker=look.marker)
+    floor = canvas.findings.arms[canvas.findings.study.baseline].floor
+    assert floor is not None  # that of a probe is known without a run
+    chances = [100 * floor.little_at[name] for name in names if name in floor.little_at]
+    if chances:
+        axis.plot(places, chances, color=GREY, ls="--", lw=0.9)
+        axis.annotate(canvas.word("probe.in_context"), (places[0], chances[0]), (2, 3), textcoords="offset points")
+    axis.axhline(100 * floor.learnt_nothing, color=GREY, ls=":", lw=0.9)
+    last = (places[-1], 100 * floor.learnt_nothing)
+    axis.annotate(canvas.word("probe.blind"), last, (-2, 3), textcoords="offset points", ha="right")
+    axis.set_xticks(places, names)
+    axis.set_ylim(-2, 102)
+    axis.set_xlabel(in_words(probe.task.dial_words, canvas.language))
+    axis.set_ylabel(canvas.word("axis.value"))
+    canvas.arm_legend(figure, list(values))
+    return figure
+
+
+def steps_to_solve(canvas: Canvas) -> Figure | None:
+    """A row for each arm, a mark for each run, by the first accuracy that the study calls solved; the runs that do not
+    solve it are to the right of the last step."""
+    found = {arm: canvas.findings.arms[arm] for arm in canvas.arms}
+    solving = {arm: each.probe.solving[0] for arm, each in found.items() if each.probe and each.probe.solving}
+    curves = [each.quality.curve for each in found.values() if each.quality.curve is not None]
+    if not curves or not any(each.runs for each in solving.values()):
+        return None
+    last = max(curve.steps[-1] for curve in curves)
+    figure, (axis,) = canvas.panels(1, height=0.85 + 0.36 * len(solving))
+    for row, (arm, seeds) in enumerate(solving.items()):
+        look, count = canvas.look(arm), max(1, len(seeds.solved) - 1)
+        for place, each in enumerate(seeds.solved.values()):
+            height = row + SPREAD * (place / count - 0.5)
+            at, fill = (1.05 * last, "none") if each is None else (each.by, look.colour)
+            axis.plot([at], [height], marker=look.marker, ms=2.8, mec=look.colour, mfc=fill, mew=0.7, ls="none")
+        if seeds.steps:
+            middle = median(seeds.steps)
+            axis.plot([middle, middle], [row - 0.36, row + 0.36], color=look.colour, lw=1.6, solid_capstyle="butt")
+    rows_of(axis, [canvas.label(arm) for arm in solving])
+    axis.axvline(last, color=GREY, ls=":", lw=0.9)
+    axis.set_xlim(0, 1.1 * last)
+    axis.set_xlabel(canvas.word("axis.steps_to_solve"))
+    counted(axis.xaxis)
+    top = (1.05 * last, axis.get_ylim()[1])
+    axis.annotate(canvas.word("solving.never"), top, (0, 2), textcoords="offset points", ha="center", fontsize=7.5)
     return figure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from oelm.analysis.findings import Findings
 from oelm.core.measures import LOSS, PROBE_ACCURACY, Measure
-from oelm.show.figures import comparisons, costs, curves, heads, parameters, probes, scale
+from oelm.show.figures import comparisons, costs, curves, heads, scale
 from oelm.show.figures.canvas import Canvas, Rendered, drawing_settings, rendered
 from oelm.show.fonts import ChineseFont
 from oelm.study.declaration import Language
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 OF_PROBES: dict[str, Callable[[Canvas], Figure | None]] = {
-    "by_difficulty": probes.by_difficulty,
-    "steps_to_solve": probes.steps_to_solve,
+    "by_difficulty": comparisons.by_difficulty,
+    "steps_to_solve": comparisons.steps_to_solve,
 }
 
 
@@ -33,8 +33,8 @@ def figures_of(measure: Measure) -> dict[str, Callable[[Canvas], Figure | None]]
         "training_loss": curves.training_loss,
         "learning_rate": curves.learning_rate,
         **({} if "encoder" in measure.kinds else {"heads_forming": heads.forming, "head_scores": heads.last_scores}),
-        "parameter_distribution": parameters.parameter_distribution,
-        names.by_parameters: parameters.by_parameters,
+        "parameter_distribution": costs.parameter_distribution,
+        names.by_parameters: costs.by_parameters,
         "speed": costs.speed,
         **({"target": costs.target} if measure.has_target else {}),
         "tuning": comparisons.tuning,
@@ -50,7 +50,7 @@ def drawn(
     """Figures by name; one for which there is no data is left out."""
     canvas = Canvas(findings, language, font)
     found = {}
-    with drawing_settings(canvas):
+    with drawing_settings(language, font):
         of_sizes = {"scale": scale.scale} if findings.scale else {}
         for name, draw in (of_sizes | figures_of(canvas.measure)).items():
             figure = draw(canvas)

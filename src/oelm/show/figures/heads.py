@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oelm.models.heads.kinds import KINDS, Table
-from oelm.show.figures.canvas import PNG_DPI, WIDTH, Canvas, English, counted, drawing_settings, lettered, rendered
+from oelm.show.figures.canvas import PNG_DPI, WIDTH, Canvas, counted, drawing_settings, lettered, rendered
 from oelm.show.figures.curves import drawn_line
 from oelm.show.words import say
 from oelm.storage.files import write_bytes
@@ -54,7 +54,7 @@ def last_scores(canvas: Canvas) -> Figure | None:
 
 def heat_map_files(file: Path, scores: dict[str, Table]) -> list[Path]:
     """Of one model, as PNG and as SVG, under the name of `file`."""
-    with drawing_settings(English()):
+    with drawing_settings():
         drawn = rendered(_heat_maps([("", scores)], lambda code: say("en", code), across="axis.head"))
     written = {file.with_suffix(".png"): drawn.png, file.with_suffix(".svg"): drawn.svg}
     for path, content in written.items():
@@ -78,7 +78,9 @@ def _heat_maps(
     for row, (label, scores) in enumerate(rows):
         for column, kind in enumerate(KINDS):
             axis = axes[row, column]
-            image = axis.imshow(_rectangle(scores[kind]), cmap=shades, vmin=0, vmax=1, aspect="auto")
+            widest = max(map(len, scores[kind]))
+            cells = [heads + [float("nan")] * (widest - len(heads)) for heads in scores[kind]]
+            image = axis.imshow(cells, cmap=shades, vmin=0, vmax=1, aspect="auto")
             _as_cells(axis, scores[kind], first=first)
             if row == 0:
                 axis.set_title(word(f"head.{kind}"))
@@ -88,11 +90,6 @@ def _heat_maps(
     bar = figure.colorbar(image, ax=axes, location="right", aspect=30, pad=0.015, label=word("axis.share_of_attention"))
     bar.outline.set_visible(False)
     return figure
-
-
-def _rectangle(table: Table) -> list[list[float]]:
-    widest = max(len(heads) for heads in table)
-    return [heads + [float("nan")] * (widest - len(heads)) for heads in table]
 
 
 def _as_cells(axis: Axes, table: Table, *, first: int) -> None:

@@ -76,7 +76,10 @@ def _differences(canvas: Canvas, axis: Axes, trends: list[Trend], forecasts: lis
     logarithmic(axis.xaxis, min(places), max(places))
     axis.set_xlabel(canvas.word(f"axis.per.{trends[0].per}"))
     if canvas.measure.scale.is_logarithmic:
-        _in_nats_and_percent(canvas, axis)
+        axis.set_ylabel(canvas.word("axis.difference"))
+        second = axis.secondary_yaxis("right", functions=(to_percent, to_nats))
+        second.set_ylabel(canvas.word("axis.shown_difference"))
+        second.spines["right"].set_visible(True)
     else:
         axis.set_ylabel(canvas.word("axis.shown_difference"))
 
@@ -131,14 +134,6 @@ def _limits(canvas: Canvas, axis: Axes, trends: list[Trend], forecasts: list[For
     heights = [draw(end) for end in ends if end is not None]
     room = 0.12 * (max(heights) - min(heights)) or 1e-3
     axis.set_ylim(min(heights) - room, max(heights) + room)
-
-
-def _in_nats_and_percent(canvas: Canvas, axis: Axes) -> None:
-    """Per cent of what the logarithm is one of, on the right."""
-    axis.set_ylabel(canvas.word("axis.difference"))
-    second = axis.secondary_yaxis("right", functions=(to_percent, to_nats))
-    second.set_ylabel(canvas.word("axis.shown_difference"))
-    second.spines["right"].set_visible(True)
 
 
 # ---- Losses --------------------------------------------------------------------------------------------------------
