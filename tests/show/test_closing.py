@@ -44,15 +44,12 @@ SAME = hypothesis("equivalent")
     ("claims", "effect", "expected"),
     [
         ([NOT_WORSE], -0.3, {"equal"}),  # far better, and nobody claimed it
-        ([NOT_WORSE], 0.01, {"equal"}),
         ([NOT_WORSE], 0.3, {"worse"}),
         ([NOT_WORSE], 0.0488, set()),  # on its margin: undecided
         ([BETTER], -0.3, {"better"}),
-        ([BETTER], 0.3, {"worse"}),
         ([BETTER | {"margin_percent": 5}], -0.01, set()),  # refuted, and better all the same
         ([NOT_WORSE, BETTER], -0.3, {"better"}),
         ([SAME], -0.3, {"better"}),
-        ([SAME], 0.3, {"worse"}),
         ([NOT_WORSE, NOT_WORSE | {"name": "lenient", "margin_percent": 50}], 0.1, {"worse", "equal"}),
         ([NOT_WORSE | {"varies": ["moves"]}], 0.01, set()),  # confounded
         ([NOT_WORSE | {"treatment": "trained", "control": "frozen_head_orthogonal"}], 0.01, set()),
@@ -78,13 +75,11 @@ def test_a_claim_whose_every_run_diverged_is_worse(tmp_path):
     assert (verdict.outcome, side_of(verdict)) == ("refuted", "worse")
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("effect", [-0.3, 0.01, 0.3])
-def test_no_text_says_more_than_the_claims_whatever_the_runs_are(tmp_path, effect, language):
+@pytest.mark.parametrize("effect", [-0.3, 0.3])
+def test_no_text_says_more_than_the_claims_whatever_the_runs_are(tmp_path, effect):
     """The study declared that it is not worse by 5 %, so that nobody is told that it is better, or stays within."""
-    study = study_of(NOT_WORSE, consequences={})
-    findings = findings_with(study, tmp_path, effect)
-    said = closing_text(findings, language)
+    findings = findings_with(study_of(NOT_WORSE, consequences={}), tmp_path, effect)
+    said = closing_text(findings) + closing_text(findings, "zh")
     for more in ("beats", "优于", "stays within", "在预先声明的界值之内", "worse than trained", "差于不冻结"):
         assert more not in said
     assert (side_of(findings.verdicts[0]) == "worse") == (effect == 0.3)
@@ -106,13 +101,11 @@ def test_nobody_is_advised_to_add_seeds(tmp_path):
     """What is open after all runs is for another study, with other seeds; the numbers of seeds are declared before."""
     findings = findings_with(study_of(NOT_WORSE), tmp_path, 0.0488)
     assert findings.verdicts[0].outcome == "undecided"
-    text = visible_text(article_of(findings, "en", figures=()))
-    assert "oelm new --confirm small" in closing_text(findings)
-    for advice in ("Add seeds", "would probably decide", "more seeds would", "Plan at least"):
-        assert advice not in text
-    chinese = visible_text(article_of(findings, "zh", figures=()))
-    assert "增加随机种子" not in chinese
-    assert "oelm new --confirm small" in chinese
+    for language in ("en", "zh"):
+        text = visible_text(article_of(findings, language, figures=()))
+        assert "oelm new --confirm small" in closing_text(findings, language)
+        for advice in ("Add seeds", "would probably decide", "more seeds would", "Plan at least", "增加随机种子"):
+            assert advice not in text
 
 
 def test_a_study_that_is_decided_as_declared_needs_no_advice_on_it(tmp_path):

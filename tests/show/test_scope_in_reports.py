@@ -31,29 +31,14 @@ MILLION = Span(1_331_968, 1_331_968)
 TOKENS = Span(614_400, 614_400)
 
 
-@pytest.mark.parametrize(
-    ("scope", "english", "chinese"),
-    [
-        (
-            Scope(MILLION, TOKENS, None, ["stories"], None),
-            "1.3M parameters, 0.6M tokens a run, stories",
-            "1.3M 参数，每次运行 0.6M 个 token，stories",
-        ),
-        (
-            Scope(MILLION, TOKENS, Span(4800, 4800), ["xnli-en"], "one corpus"),
-            "1.3M parameters, 4,800 examples a run, xnli-en; one corpus",
-            "1.3M 参数，每次运行 4,800 个样本，xnli-en；one corpus",
-        ),
-        (
-            Scope(Span(1_331_968, 5_200_000), Span(614_400, 614_500), None, ["a", "b"], None),
-            "1.3M to 5.2M parameters, 0.6M tokens a run, a, b",
-            "1.3M 至 5.2M 参数，每次运行 0.6M 个 token，a、b",
-        ),
-    ],
-)
-def test_a_scope_is_one_line(scope, english, chinese):
-    assert scope_line(scope, "en") == english
-    assert scope_line(scope, "zh") == chinese
+def test_a_scope_is_one_line():
+    one = Scope(MILLION, TOKENS, None, ["stories"], None)
+    of_examples = Scope(MILLION, TOKENS, Span(4800, 4800), ["xnli-en"], "one corpus")
+    spans = Scope(Span(1_331_968, 5_200_000), Span(614_400, 614_500), None, ["a", "b"], None)
+    assert scope_line(one, "en") == "1.3M parameters, 0.6M tokens a run, stories"
+    assert scope_line(of_examples, "en") == "1.3M parameters, 4,800 examples a run, xnli-en; one corpus"
+    assert scope_line(spans, "en") == "1.3M to 5.2M parameters, 0.6M tokens a run, a, b"
+    assert scope_line(spans, "zh") == "1.3M 至 5.2M 参数，每次运行 0.6M 个 token，a、b"
 
 
 # ---- Reports -------------------------------------------------------------------------------------------------------
@@ -71,21 +56,23 @@ def stated(tmp_path_factory):
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_verdict_has_it_in_the_line_of_its_claim(stated, language):
+def test_every_verdict_has_it_in_the_line_of_its_claim_and_every_table_in_its_caption(stated, language):
     line = scope_line(stated.verdicts[0].scope, language)
     assert line.endswith({"en": "; a toy corpus", "zh": "；玩具语料"}[language])
     article = article_of(stated, language, figures=())
     boxes = [block for block in article.blocks if isinstance(block, VerdictBox)]
     in_text = as_text(stated, language).splitlines()
-    in_markdown = [
-        Page(MarkdownIt().render(each.lstrip("> "))) for each in markdown(article, figure_paths={}).splitlines()
-    ]
+    lines = markdown(article, figure_paths={}).splitlines()
+    in_markdown = [Page(MarkdownIt().render(each.lstrip("> "))) for each in lines]
     in_html = html(article, figures={}, font=None).splitlines()
     assert len(boxes) == 3
     for box in boxes:
         assert any(line in each and box.claim in each and f"[{box.outcome_word}]" in each for each in in_text)
         assert any(line in each.text and box.claim in each.text and "em" in each.tags for each in in_markdown)
         assert any(line in each and box.claim in each for each in in_html)
+    captions = [block.caption for block in article.blocks if isinstance(block, Table)]
+    without = [caption for caption in captions if scope_line(stated.scope, language) not in caption]
+    assert without == [say(language, "confounds.table")] * bool(without)  # which is about settings
 
 
 def test_the_pdf_has_it_right_after_each_claim(stated):
@@ -93,14 +80,6 @@ def test_the_pdf_has_it_right_after_each_claim(stated):
     text = without_spaces(pdf_text(pdf(article, figures={}, font=None)))
     for box in (block for block in article.blocks if isinstance(block, VerdictBox)):
         assert without_spaces(box.claim + box.scope) in text
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_tables_of_results_have_it_in_their_captions(stated, language):
-    line = scope_line(stated.scope, language)
-    captions = [block.caption for block in article_of(stated, language, figures=()).blocks if isinstance(block, Table)]
-    without = [caption for caption in captions if line not in caption]
-    assert without == [say(language, "confounds.table")] * bool(without)  # which is about settings
 
 
 # ---- Findings that are kept here -----------------------------------------------------------------------------------
@@ -146,17 +125,13 @@ def table_below(text: str, header: str) -> list[str]:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_every_claim_of_a_page_has_size_and_length_in_its_line(study):
+def test_every_claim_of_a_page_and_the_index_has_size_and_length_in_its_line(study):
     page = (FINDINGS / study / "README.md").read_text(encoding="utf-8")
     for row, line in zip(table_below(page, "| claim, as declared |"), of_each_claim(study), strict=True):
         assert line in row
     assert f"| arm ({size_and_length(study)}) |" in page
     if load_study(study).probe is None:
         assert re.search("(may grow|grows) with training", page)
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_the_index_of_findings_has_it_in_the_line_of_the_answer(study):
     index = (FINDINGS / "README.md").read_text(encoding="utf-8")
     (row,) = [row for row in table_below(index, "| study |") if row.startswith(f"| [{study}]")]
     assert of_all_sizes(study) in row

@@ -1,5 +1,6 @@
 """The command itself, as a process: what it prints, how it ends, and what it never loads."""
 
+import contextlib
 import json
 import os
 import re
@@ -62,14 +63,20 @@ def pulled(tmp_path_factory):
     return here
 
 
-@pytest.mark.parametrize("runs", ["pulled/small", "some.zip"])
-def test_a_folder_called_as_a_study_and_an_archive_are_opened_as_that_study(pulled, runs):
-    process = started(pulled, "--port", str(free_port()), "--runs", runs)
+@contextlib.contextmanager
+def opened(folder, *words):
+    process = started(folder, "--port", str(free_port()), *words)
     try:
-        assert "?study=small (Ctrl-C ends it)" in process.stdout.readline()
+        yield process
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("runs", ["pulled/small", "some.zip"])
+def test_a_folder_called_as_a_study_and_an_archive_are_opened_as_that_study(pulled, runs):
+    with opened(pulled, "--runs", runs) as process:
+        assert "?study=small (Ctrl-C ends it)" in process.stdout.readline()
 
 
 @pytest.mark.parametrize("words", [["values.zip"], ["small", "--runs", "values.zip"], []])
@@ -78,8 +85,7 @@ def test_an_archive_with_its_study_is_enough(pulled, words, tmp_path):
     packed = tmp_path / ("values.zip" if words else "runs/values.zip")
     packed.parent.mkdir(exist_ok=True)
     archive("small", pulled / "pulled" / "small", packed, declaration=pulled / "studies" / "small.yaml")
-    process = started(tmp_path, "--port", str(free_port()), *words)
-    try:
+    with opened(tmp_path, *words) as process:
         name, line = "small" if words else "values", process.stdout.readline()
         assert ("?study=small" in line) == bool(words), line or process.stderr.read()
         address = re.match(r"http://127\.0\.0\.1:\d+/", line)[0]
@@ -87,9 +93,6 @@ def test_an_archive_with_its_study_is_enough(pulled, words, tmp_path):
             found = json.loads(answer.read())
         assert found.get("problem") is None
         assert (found["question"], len(found["rows"])) == ("Does it hold?", 4)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("verb", ["board", "report", "status", "verify"])
@@ -101,13 +104,9 @@ def test_the_folder_around_that_of_the_runs_is_named_as_such(pulled, verb):
 
 def test_beyond_loopback_it_warns_and_has_a_secret(tmp_path):
     (tmp_path / "runs").mkdir()
-    process = started(tmp_path, "--port", str(free_port()), "--host", "0.0.0.0")
-    try:
+    with opened(tmp_path, "--host", "0.0.0.0") as process:
         assert process.stdout.readline().startswith("warning: 0.0.0.0 can be reached from other machines")
         assert re.fullmatch(r"http://[^/]+:\d+/[\w-]{30,}/ \(Ctrl-C ends it\)\n", process.stdout.readline())
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
 
 
 def test_a_ctrl_c_ends_it_from_the_moment_that_it_says_so(tmp_path):
@@ -145,8 +144,5 @@ def test_what_a_user_can_get_wrong_is_one_line(tmp_path, words, said):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("host", "ours"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)]
-)
-def test_what_loopback_is(host, ours):
-    assert is_loopback(host) == ours
+def test_what_loopback_is():
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0")] == [True, True, True, False]

@@ -17,7 +17,6 @@ from oelm.run.directory import RunDirectory
 from oelm.show.board import views
 from oelm.show.board import watch as watching
 from oelm.show.board.follow import VALUES
-from oelm.show.board.places import StudyPlace
 from oelm.show.board.state import Board
 from oelm.storage.files import REPORT_RESULTS
 from oelm.storage.ownership import Process
@@ -72,6 +71,10 @@ def test_a_card_changes_its_verdict_when_the_last_seed_finishes(tmp_path):
         assert "7 of 8" in card["incomplete"]
         finish_the_last(study, folder)
         found = server.standing("small", until=lambda each: each["is_complete"])
+        chinese = server.standing("small", language="zh")
+        assert chinese["question"]
+        assert chinese["confounds"]["text"] != found["confounds"]["text"]
+        assert [arm["colour"] for arm in chinese["arms"]] == ["#000000", "#D55E00"]
         (card,) = found["cards"]
         assert (card["outcome"], card["incomplete"]) == ("supported", None)
         assert card["interval"]["low"] < card["interval"]["mean"] < card["interval"]["high"] < card["interval"]["to"]
@@ -105,37 +108,27 @@ def test_a_study_of_which_nothing_has_begun_says_so_on_every_card(tmp_path):
 
 
 def test_a_damaged_run_is_part_of_no_verdict_and_named(tmp_path):
+    """One with an edited result, and one without its config."""
     study, folder = study_of_two(), tmp_path / "small"
     store_study(study, folder, loss)
-    path = next(folder.glob("trained-s0*"))
-    result = RunDirectory(path).result_file
+    paths = [next(folder.glob(f"trained-s{seed}*")) for seed in (0, 1)]
+    result = RunDirectory(paths[0]).result_file
     result.write_text(result.read_text().replace("3.0", "2.0"))
-    with served(board_of(study, folder, root=None)) as server:
-        found = server.standing("small")
-        assert found["cards"][0]["outcome"] == "undecided"
-        row = next(row for row in found["rows"] if row["arm"] == "trained" and row["seed"] == 0)
-        assert row["state"] == "damaged"
-        assert "damaged" in row["error"]
-        (study_line,) = server.json("data/overview")["studies"]
-        assert study_line["states"]["damaged"] == 1
-        assert study_line["failures"][0]["id"] == f"small/{path.name}"
-
-
-def test_a_run_without_its_config_is_one_row_and_damaged(tmp_path):
-    study, folder = study_of_two(), tmp_path / "small"
-    store_study(study, folder, loss)
-    path = next(folder.glob("trained-s0*"))
-    RunDirectory(path).config_file.unlink()
+    RunDirectory(paths[1]).config_file.unlink()
     with served(board_of(study, folder)) as server:
         found = server.standing("small")
-        (row,) = [row for row in found["rows"] if row["arm"] == "trained" and row["seed"] == 0]
-        assert (row["id"], row["state"]) == (f"small/{path.name}", "damaged")
+        assert found["cards"][0]["outcome"] == "undecided"
+        for seed, path in enumerate(paths):
+            (row,) = [row for row in found["rows"] if row["arm"] == "trained" and row["seed"] == seed]
+            assert (row["id"], row["state"]) == (f"small/{path.name}", "damaged")
         assert {row["id"] for row in server.json("data/study", name="small")["rows"]} == {
             row["id"] for row in found["rows"]
         }
         (study_line,) = server.json("data/overview")["studies"]
-        assert study_line["states"] == {"damaged": 1, "finished": 7}
-        assert "config.json" in study_line["failures"][0]["error"]
+        assert study_line["states"] == {"damaged": 2, "finished": 6}
+        errors = {each["id"]: each["error"] for each in study_line["failures"]}
+        assert "damaged" in errors[f"small/{paths[0].name}"]
+        assert "config.json" in errors[f"small/{paths[1].name}"]
 
 
 def test_a_run_is_drawn_as_its_arm_wherever_it_is_shown(tmp_path):
@@ -211,6 +204,7 @@ def test_a_band_is_the_mean_of_the_seeds_that_have_come_so_far(tmp_path):
         watch.refresh()
         for arm, names in all_bands(watch).items():
             for name, band in names.items():
+                assert band["seeds"] == 4
                 runs = [watch.curve_of(id, name) for id in watch.rows if watch.arm_of(id) == arm]
                 for step, tokens, seconds, *values, count in band["points"]:
                     here = [point for run in runs for point in run if point[0] == step]
@@ -348,21 +342,6 @@ def test_an_overview_that_took_long_waits_for_no_further_question(tmp_path, monk
     board._worker.shutdown()
 
 
-def test_a_band_says_over_how_many_seeds_it_is(tmp_path):
-    study, folder = study_of_two(), tmp_path / "small"
-    store_study(study, folder, all_but_one)
-    running(study, folder, records=4)
-    with served(board_of(study, folder)) as server:
-        server.standing("small")
-        band = server.json("data/curves", name="small", y="train_loss")["bands"][ARMS[1]]["train_loss"]
-    assert band["seeds"] == 4
-    counts = [point[6] for point in band["points"]]
-    assert counts[0] == 4
-    assert counts[-1] == 3
-    for _, _, _, mean, low, high, _ in band["points"]:
-        assert low <= mean <= high
-
-
 def test_a_run_whose_process_died_is_interrupted_though_no_file_changed(tmp_path, monkeypatch):
     study, folder = study_of_two(), tmp_path / "small"
     store_study(study, folder, all_but_one)
@@ -416,16 +395,6 @@ def test_an_overview_has_question_and_verdicts_in_both_languages(tmp_path):
         assert line["in_short"]["zh"]["verdicts"][0].startswith("not_worse: 成立（")
 
 
-def test_only_an_archive_is_still(tmp_path):
-    study, folder = study_of_two(), tmp_path / "work" / "small"
-    store_study(study, folder, loss)
-    packed = tmp_path / "small.zip"
-    archive("small", folder, packed)
-    assert board_of(study, packed).is_still(["small"])
-    assert not board_of(study, folder).is_still(["small"])
-    assert not Board(tmp_path / "work").is_still(None)
-
-
 def test_an_archive_stands_for_a_folder(tmp_path):
     study, folder = study_of_two(), tmp_path / "work" / "small"
     store_study(study, folder, loss)
@@ -433,6 +402,9 @@ def test_an_archive_stands_for_a_folder(tmp_path):
     packed.parent.mkdir()
     archive("small", folder, packed)
     board = board_of(study, packed)
+    assert board.is_still(["small"])
+    assert not board_of(study, folder).is_still(["small"])
+    assert not Board(tmp_path / "work").is_still(None)
     with served(board) as server:
         (card,) = server.standing("small")["cards"]
         assert card["outcome"] == "supported"
@@ -545,20 +517,6 @@ def test_nothing_is_polled_while_nobody_looks(tmp_path, monkeypatch):
     assert polls == []
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_standing_is_json_in_both_languages(tmp_path, language):
-    study, folder = study_of_two(), tmp_path / "small"
-    store_study(study, folder, all_but_one)
-    place = StudyPlace("small", folder, "small")
-    board = Board(None, place)
-    board.declared = lambda place: study
-    with served(board) as server:
-        found = server.standing("small", language=language)
-    assert found["question"]
-    assert found["confounds"]["text"]
-    assert [arm["colour"] for arm in found["arms"]] == ["#000000", "#D55E00"]
-
-
 def test_generated_text_that_was_kept_is_shown_and_breaks_no_seal(tmp_path):
     from oelm.run.stored_models.sampling import keep_sample, run_to_keep_in
 
@@ -607,17 +565,6 @@ def test_a_report_is_that_of_this_study_and_says_so_if_it_is_of_other_results(tm
     assert not told()
     (tmp_path / "reports" / study.name / REPORT_RESULTS).write_text("[]")
     assert views.report_file(board, name, "en") is None
-
-
-def test_a_comparison_goes_on_without_runs_that_are_not_here(tmp_path):
-    study, folder = study_of_two(), tmp_path / "runs" / "small"
-    store_study(study, folder, loss)
-    board = board_of(study, folder)
-    ids = [row["id"] for row in views.study(board, board.given.name, "en")["rows"][:2]]
-    found = views.compare(board, [*ids, "small/gone", "nowhere"])
-    assert [each["row"]["id"] for each in found["runs"]] == ids
-    assert found["gone"] == ["small/gone", "nowhere"]
-    assert views.compare(board, ["small/gone", "nowhere"]) is None
 
 
 def test_every_card_of_an_incomplete_study_says_so(tmp_path):

@@ -63,13 +63,13 @@ EDITS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["single", "undeclared"])
+@pytest.fixture
 def place(tmp_path, request):
     """The folder of all studies, that in which two runs are, and what their addresses begin with."""
     root = tmp_path / "runs"
     name = "nobody-declared-this"
     store_study(small_study(arms=["trained"], seeds=[0, 1]), root / name, lambda arm, seed, *_: 3.0 + seed)
-    if request.param == "undeclared":
+    if getattr(request, "param", "undeclared") == "undeclared":
         return root, root / name, f"{name}/"
     for path in list((root / name).iterdir()):
         path.rename(root / path.name)
@@ -103,7 +103,9 @@ def numbers_in(server, prefix, id, other):
     return found, rows, row
 
 
-@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize(
+    ("edit", "place"), [*((each, "undeclared") for each in EDITS), (EDITS[0], "single")], indirect=["place"]
+)
 def test_an_edited_run_has_no_number_on_any_page(place, edit):
     root, folder, prefix = place
     edited, other = (RunDirectory(path) for path in sorted(folder.iterdir()))

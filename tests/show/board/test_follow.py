@@ -68,32 +68,24 @@ def test_a_torn_line_waits_for_its_end(directory, follower):
     assert steps(follower) == [1, 2]
 
 
-def test_a_file_that_was_cut_is_read_anew(directory, follower):
+def test_a_file_that_is_another_is_read_anew(directory, follower, tmp_path):
+    """One that was cut, replaced by a longer one, rewritten in place."""
+    lines = {at: "".join(json.dumps(record(step)) + "\n" for step in range(at, at + 3)) for at in (7, 10, 20)}
     for step in range(1, 50):
         directory.append_metrics(record(step))
     follower.poll()
-    directory.metrics_file.write_text(json.dumps(record(7)) + "\n")
+    directory.metrics_file.write_text(lines[7])
     follower.poll()
-    assert steps(follower) == [7]
-
-
-def test_a_file_that_was_replaced_by_a_longer_one_is_read_anew(directory, follower, tmp_path):
-    directory.append_metrics(record(1))
+    assert steps(follower) == [7, 8, 9]
+    (tmp_path / "other").write_text(lines[10])
+    os.replace(tmp_path / "other", directory.metrics_file)
     follower.poll()
-    other = tmp_path / "other"
-    other.write_text("".join(json.dumps(record(step)) + "\n" for step in (5, 6, 7)))
-    os.replace(other, directory.metrics_file)
-    follower.poll()
-    assert steps(follower) == [5, 6, 7]
-
-
-def test_a_file_rewritten_in_place_is_read_anew(directory, follower):
-    directory.append_metrics(record(1))
-    follower.poll()
+    assert steps(follower) == [10, 11, 12]
     with open(directory.metrics_file, "r+") as stream:
-        stream.write("".join(json.dumps(record(step)) + "\n" for step in (3, 4, 5)))
+        stream.write(lines[20])
+        stream.write(json.dumps(record(23)) + "\n")
     follower.poll()
-    assert steps(follower) == [3, 4, 5]
+    assert steps(follower) == [20, 21, 22, 23]
 
 
 def test_a_file_that_is_gone_is_forgotten(directory, follower):
@@ -175,12 +167,11 @@ def test_what_is_no_record_is_left_out(directory, follower):
         '{"step": true}',
         '{"step": 1e9, "train_loss": 1}',
         "{" * 5000,
-        "x" * 10,
+        "xx",
         "",
     ]
-    directory.metrics_file.write_text(
-        whole + "\n".join(bad) + "\n" + json.dumps(record(2) | {"train_loss": "text"}) + "\n"
-    )
+    bad.append(json.dumps(record(2) | {"train_loss": "text"}))
+    directory.metrics_file.write_text(whole + "\n".join(bad) + "\n")
     follower.poll()
     assert [point[0] for point in follower.series.points("train_loss")] == [1]
 

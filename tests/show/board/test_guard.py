@@ -73,76 +73,60 @@ def request(path: str, *headers: str, method: str = "GET", host: str | None = "1
 
 
 PATHS = [
-    "/../secret.txt", "/..%2fsecret.txt", "/%2e%2e/secret.txt", "/%2e%2e%2fsecret.txt", "/..%5csecret.txt",
-    "/..\\secret.txt", "/page/../../secret.txt", "/page/..%2f..%2fsecret.txt", "/page/%2e%2e%2f%2e%2e%2fsecret.txt",
-    "/page/....//secret.txt", "/page/index.html%00.js", "/page/%00", "/page//etc/passwd", "/page/%2fetc%2fpasswd",
-    "/page/C:%5cwindows%5cwin.ini", "/page/app.py", "/page/../app.py", "/page/__init__.py", "/page/.", "/page/..",
-    "//etc/passwd", "/etc/passwd", "/%c0%ae%c0%ae/secret.txt", "/%252e%252e/secret.txt", "/.git/config", "/runs/small",
-    "/data/", "/data", "/data/../words", "/words/..", "/report/../..", "/static/secret.txt", "/page/plotly.min.js/..",
-    "/data/run?name=../secret.txt", "/data/run?name=..%2f..%2fetc%2fpasswd", "/data/run?name=/etc/passwd",
-    "/data/run?name=small/../../secret.txt", "/data/run?name=small%2f..%2f..%2fsecret.txt",
-    "/data/run?name=small/linked-run",
-    "/data/run?name=small/with-link", "/data/log?name=small/with-link", "/data/log?name=small/linked-run",
-    "/data/run?name=linked/trained", "/data/run?name=up/secret.txt", "/data/run?name=small/%00", "/data/run?name=",
-    "/data/run", "/data/study?name=..", "/data/study?name=.", "/data/study?name=/", "/data/study?name=linked",
-    "/data/study?name=up", "/data/study?name=../outside/elsewhere", "/data/study?name=small%00", "/data/study?name=",
+    "/../secret.txt", "/%2e%2e%2fsecret.txt", "/..%5csecret.txt", "/page/..%2f..%2fsecret.txt", "/page/%00",
+    "/page//etc/passwd", "/page/app.py", "/page/..", "//etc/passwd", "/%c0%ae%c0%ae/secret.txt",
+    "/%252e%252e/secret.txt", "/runs/small", "/data/../words", "/page/plotly.min.js/..",
+    "/data/run?name=small%2f..%2f..%2fsecret.txt",
+    "/data/run?name=/etc/passwd", "/data/run?name=small/linked-run", "/data/run?name=small/with-link",
+    "/data/log?name=small/with-link", "/data/run?name=linked/trained", "/data/run?name=small/%00", "/data/run",
+    "/data/study?name=..", "/data/study?name=linked", "/data/study?name=../outside/elsewhere", "/data/study?name=",
     "/data/curves?name=..%2foutside", "/data/seeds?name=linked", "/data/compare?name=../a&name=/etc/passwd",
-    "/report?name=../../secret.txt", "/report?name=small&lang=../../../secret", "/report?name=..", "/events",
-    "/events?study=..", "/events?study=linked", "/events?study=small&study=/etc",
+    "/report?name=../../secret.txt", "/report?name=small&lang=../../../secret", "/events", "/events?study=linked",
+    "/events?study=small&study=/etc",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_no_path_of_an_address_reaches_the_file_system(server, path):
-    found = raw(server, request(path))
-    assert found.split(b" ", 2)[1] in (b"404", b"400"), found[:200]
-    assert CANARY.encode() not in found
-    assert b"root:" not in found
+def test_no_path_of_an_address_reaches_the_file_system(server):
+    for path in PATHS:
+        found = raw(server, request(path))
+        assert found.split(b" ", 2)[1] in (b"404", b"400"), (path, found[:200])
+        assert CANARY.encode() not in found
+        assert b"root:" not in found
 
 
 HOSTS = [
-    "evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "evil.example#127.0.0.1",
-    "evil.example@127.0.0.1", "127.0.0.1@evil.example", "127.0.0.2.nip.io", "10.0.0.1", "192.168.0.1:8765", "0.0.0.0",
-    "[::2]", "[::ffff:10.0.0.1]", "127.0.0.1:99999", "127.0.0.1:port", "127.0.0.1/", " ", "", "local host",
-    "LOCALHOST.",
-    "127.1", "2130706433", "0x7f000001", "oelm", "localhost,evil.example",
+    "evil.example:80", "127.0.0.1.evil.example", "evil.example@127.0.0.1", "127.0.0.1@evil.example", "192.168.0.1:8765",
+    "0.0.0.0", "[::ffff:10.0.0.1]", "127.0.0.1:99999", "127.0.0.1/", "", "local host", "LOCALHOST.", "127.1",
+    "2130706433", "localhost,evil.example",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_another_host_name_is_refused(server, host):
-    found = raw(server, request("/data/overview", host=host))
-    assert found.split(b" ", 2)[1] in (b"421", b"400"), found[:200]
-    assert b"studies" not in found
+def test_another_host_name_is_refused(server):
+    for host in HOSTS:
+        found = raw(server, request("/data/overview", host=host))
+        assert found.split(b" ", 2)[1] in (b"421", b"400"), (host, found[:200])
+        assert b"studies" not in found
+    for words in ([None], ["127.0.0.1", "Host: evil.example"], ["evil.example", "Host: 127.0.0.1"]):  # none, or two
+        host, *more = words
+        assert not raw(server, request("/data/overview", *more, host=host)).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost:9999", "[::1]:80", "127.0.0.1:1"])
-def test_a_loopback_name_is_answered_whatever_port_a_tunnel_has(server, host):
-    assert raw(server, request("/data/overview", host=host)).startswith(b"HTTP/1.1 200")
-
-
-def test_a_request_without_host_or_with_two_is_refused(server):
-    assert not raw(server, request("/data/overview", host=None)).startswith(b"HTTP/1.1 200")
-    assert not raw(server, request("/data/overview", "Host: evil.example")).startswith(b"HTTP/1.1 200")
-    assert not raw(server, request("/data/overview", "Host: 127.0.0.1", host="evil.example")).startswith(
-        b"HTTP/1.1 200"
-    )
+def test_a_loopback_name_is_answered_whatever_port_a_tunnel_has(server):
+    for host in ("127.0.0.1", "LocalHost:9999", "[::1]:80"):
+        assert raw(server, request("/data/overview", host=host)).startswith(b"HTTP/1.1 200")
 
 
 ORIGINS = [
-    "http://evil.example", "https://evil.example", "null", "http://127.0.0.1.evil.example", "file://", "http://127.0.0.1:1",
-    "http://localhost", "ftp://127.0.0.1", "http://127.0.0.1@evil.example", "HTTP://127.0.0.1", "http://127.0.0.1/",
+    "https://evil.example", "null", "http://127.0.0.1.evil.example", "http://127.0.0.1:1", "http://localhost",
+    "ftp://127.0.0.1", "http://127.0.0.1@evil.example",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("origin", ORIGINS)
-def test_another_origin_is_refused(server, origin):
-    found = raw(server, request("/data/overview", f"Origin: {origin}"))
-    assert found.startswith(b"HTTP/1.1 403")
-    assert b"studies" not in found
-
-
-def test_its_own_origin_is_answered(server):
+def test_another_origin_is_refused_and_its_own_is_answered(server):
+    for origin in ORIGINS:
+        found = raw(server, request("/data/overview", f"Origin: {origin}"))
+        assert found.startswith(b"HTTP/1.1 403"), origin
+        assert b"studies" not in found
     assert raw(server, request("/data/overview", "Origin: http://127.0.0.1")).startswith(b"HTTP/1.1 200")
 
 
@@ -153,9 +137,9 @@ def test_what_another_site_embeds_is_refused_and_a_link_from_there_is_not(server
     assert raw(server, link).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "PROPFIND", "get"])
-def test_there_is_only_get(server, method):
-    assert not raw(server, request("/data/overview", method=method)).startswith(b"HTTP/1.1 200")
+def test_there_is_only_get(server):
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PROPFIND", "get"):
+        assert not raw(server, request("/data/overview", method=method)).startswith(b"HTTP/1.1 200"), method
 
 
 MALFORMED = [
@@ -167,12 +151,14 @@ MALFORMED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
-def test_what_is_no_request_harms_nothing(server, text):
-    found = raw(server, text)
-    assert CANARY.encode() not in found
-    assert b"Traceback" not in found
+def test_what_is_no_request_harms_nothing(server):
+    for text in MALFORMED:
+        found = raw(server, text)
+        assert CANARY.encode() not in found
+        assert b"Traceback" not in found
     assert server.json("data/overview")["studies"]  # it goes on
+    status, _, _ = server.answer("/data/compare?" + "&".join(f"name=small/{number}" for number in range(2000)))
+    assert status == 414  # an address of unreasonable length
 
 
 def test_a_web_socket_is_not_opened(server):
@@ -181,27 +167,18 @@ def test_a_web_socket_is_not_opened(server):
     assert raw(server, request("/words", *upgrade)).startswith(b"HTTP/1.1 200")  # an answer, and no upgrade
 
 
-def test_an_address_of_unreasonable_length_is_refused(server):
-    status, _, _ = server.answer("/data/compare?" + "&".join(f"name=small/{number}" for number in range(2000)))
-    assert status == 414
-
-
-@pytest.mark.parametrize("path", ["/", "/page/main.js", "/words", "/data/overview", "/nothing"])
-def test_every_answer_forbids_foreign_and_inline_script(server, path):
-    _, headers, _ = server.answer(path)
-    policy = headers["content-security-policy"]
-    assert policy == PAGE_POLICY
-    scripts = next(part for part in policy.split("; ") if part.startswith("script-src"))
-    assert scripts == "script-src 'self'"
-    assert "unsafe-eval" not in policy
-    assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
-
-
-def test_the_page_has_no_script_or_style_of_its_own_in_it(server):
-    _, _, page = server.answer("/")
-    assert b"<style" not in page
-    assert b"style=" not in page
-    assert page.count(b"<script") == page.count(b'<script type="module" src="page/main.js"></script>') == 1
+def test_every_answer_forbids_foreign_and_inline_script(server):
+    for path in ("/", "/page/main.js", "/words", "/data/overview", "/nothing"):
+        _, headers, page = server.answer(path)
+        policy = headers["content-security-policy"]
+        assert policy == PAGE_POLICY
+        assert "script-src 'self';" in policy
+        assert "unsafe-eval" not in policy
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        if path == "/":
+            assert b"<style" not in page
+            assert b"style=" not in page
+            assert page.count(b"<script") == page.count(b'<script type="module" src="page/main.js"></script>') == 1
 
 
 def test_a_report_may_run_nothing(server, world, tmp_path, monkeypatch):
@@ -265,17 +242,11 @@ class TestBeyondLoopback:
         with served(Board(world), host="192.0.2.7", secret="s3cret-of-this-test") as found:
             yield found
 
-    @pytest.mark.parametrize(
-        "path", ["/", "/data/overview", "/page/main.js", "/wrong/data/overview", "/s3cret-of-this-test"]
-    )
-    def test_nothing_is_answered_without_the_secret(self, server, path):
-        assert server.answer(path)[0] == 404
-
-    def test_with_it_everything_is(self, server):
+    def test_without_the_secret_or_under_a_foreign_name_nothing_is_answered(self, server):
+        for path in ("/", "/data/overview", "/page/main.js", "/wrong/data/overview", "/s3cret-of-this-test"):
+            assert server.answer(path)[0] == 404
         assert server.answer("/s3cret-of-this-test/")[0] == 200
         assert server.answer("/s3cret-of-this-test/data/overview", Host="192.0.2.7:80")[0] == 200
-
-    def test_a_foreign_name_is_refused_all_the_same(self, server):
         assert server.answer("/s3cret-of-this-test/data/overview", Host="evil.example")[0] == 421
 
     def test_a_name_server_is_asked_once_for_the_names_of_this_machine(self, server, monkeypatch):

@@ -1,5 +1,7 @@
 """A study running live in a real browser: Debian's chromium, headless, driven by selenium."""
 
+import contextlib
+import itertools
 import re
 import shutil
 import time
@@ -64,8 +66,25 @@ def until(browser, script, what):
     raise AssertionError(f"waited in vain for {what}: {browser.execute_script('return document.body.innerText')[:800]}")
 
 
+@contextlib.contextmanager
+def screen(browser, width):
+    """A window of another size; a narrow one is that of a phone."""
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def first_runs(folder):
+    """As addresses have them: one of each arm."""
+    return [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
+
+
 CARD = "document.querySelector('[data-card=not_worse]')"
 CHART = "document.querySelector('.chart')"
+BUTTONS = "[...document.querySelectorAll('.modebar-btn')].map((each) => each.dataset.title ?? '')"
 DRAWN = f"({CHART}?.querySelectorAll('.scatterlayer .trace').length ?? 0)"  # curves
 
 
@@ -110,25 +129,36 @@ def test_what_is_recorded_while_curves_are_on_their_way_is_drawn(browser, world)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(1280, ["changed", "error"]), (390, ["run", "state", "val_loss"])])
-def test_what_matters_most_of_running_runs_is_seen_without_scrolling(browser, world, width, columns):
+def test_what_matters_most_is_seen_without_scrolling_and_nothing_is_wider_than_the_screen(
+    browser, world, width, columns
+):
     server, study, folder = world
     directory, _ = running(study, folder)
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    runs = first_runs(folder)
     try:
-        browser.get(f"{server.address}?study=small")
-        until(browser, f"{CARD} && document.querySelector('.state-running')", "a running run")
-        for column in columns:
-            right = f"document.querySelector('td.column-{column}').getBoundingClientRect().right"
-            assert 0 < browser.execute_script(f"return {right}") <= width
-        browser.get(server.address)
-        until(
-            browser, "document.querySelector('[data-study=small]')?.innerText.includes('not_worse: ')", "the overview"
-        )
-        right = "document.querySelector('td:has(progress)').getBoundingClientRect().right"
-        assert browser.execute_script(f"return {right}") <= width
+        with screen(browser, width):
+            browser.get(f"{server.address}?study=small")
+            until(browser, f"{CARD} && document.querySelector('.state-running')", "a running run")
+            for column in columns:
+                right = f"document.querySelector('td.column-{column}').getBoundingClientRect().right"
+                assert 0 < browser.execute_script(f"return {right}") <= width
+            for query in ("", "?study=small", f"?run={runs[0]}", f"?compare={runs[0]}&compare={runs[1]}"):
+                browser.get(f"{server.address}{query}")
+                until(browser, "document.querySelector('main').getAttribute('aria-busy') === 'false'", "the page")
+                assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+                if not query:
+                    verdicts = "document.querySelector('[data-study=small]')?.innerText.includes('not_worse: ')"
+                    until(browser, verdicts, "the overview")
+                    right = "document.querySelector('td:has(progress)').getBoundingClientRect().right"
+                    assert browser.execute_script(f"return {right}") <= width
+                if width < 600 and query in (
+                    "",
+                    f"?compare={runs[0]}&compare={runs[1]}",
+                ):  # a short name stands in one line on a phone
+                    until(browser, "document.querySelector('td a')", "names")
+                    lines = "[...document.querySelectorAll('td a')].map((each) => each.getClientRects().length)"
+                    assert set(browser.execute_script(f"return {lines}")) == {1}
     finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         shutil.rmtree(directory.path)
 
 
@@ -205,26 +235,6 @@ def test_the_address_restores_the_view(browser, world):
     assert all("frozen" in row for row in runs)
 
 
-def test_the_language_switches_and_no_glyph_is_missing(browser, world):
-    server, _, _ = world
-    browser.get(f"{server.address}?study=small")
-    until(browser, CARD, "a card")
-    browser.execute_script("document.getElementById('language').click()")
-    until(browser, f"document.documentElement.lang === 'zh-Hans' && {CARD}?.innerText.includes('成立')", "Chinese")
-    assert "lang=zh" in browser.current_url
-    text = browser.execute_script("return document.body.innerText")
-    assert _OWN["hypotheses"][1] in text
-    assert _OWN["runs"][1] in text
-    if not any(file.is_file() for file in packaged_files()):
-        pytest.skip("no Chinese font: pip install 'oelm[fonts]'")
-    until(browser, "document.fonts.check('16px \"Enclosed Chinese\"', '中')", "the font")
-    characters = "".join(sorted({each for each in text + "".join(zh for _, zh in _OWN.values()) if has_chinese(each)}))
-    families = browser.execute_script(FAMILIES)
-    assert len(families) == 3
-    for family in families:
-        assert browser.execute_script(MISSING_GLYPHS, characters, family) == []
-
-
 # What can be used or is a picture, and has neither text nor a label.
 NAMELESS = """
 const has = (each) => each.innerText?.trim() || each.getAttribute('aria-label') || each.closest('label');
@@ -256,32 +266,27 @@ return [...arguments[0]].filter((character) => character.trim() && nothing.has(d
 """
 
 
-@pytest.mark.parametrize("width", [1400, 390])
-def test_nothing_is_wider_than_the_screen(browser, world, width):
+def test_a_run_and_a_comparison_are_shown_each_chart_with_its_numbers_and_without_an_upload(browser, world):
     server, _, folder = world
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        run = next(folder.glob("trained-s0*")).name
-        for query in ("", "?study=small", f"?run=small/{run}"):
-            browser.get(f"{server.address}{query}")
-            until(browser, "document.querySelector('main').getAttribute('aria-busy') === 'false'", "the page")
-            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-def test_a_run_and_a_comparison_are_shown(browser, world):
-    server, _, folder = world
-    runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
-    browser.get(f"{server.address}?run={runs[0]}")
-    until(browser, DRAWN, "the curve")
-    text = browser.execute_script("return document.body.textContent")
-    assert "model.d_model" in text
-    assert "A Processor" in text
-    browser.get(f"{server.address}?compare={runs[0]}&compare={runs[1]}")
-    until(browser, f"{DRAWN} === 2", "both curves")
-    assert "model.parts.query.moves" in browser.execute_script("return document.body.textContent")
+    runs = first_runs(folder)
+    shown = {
+        "study=small": f"{DRAWN} && {CARD}",
+        f"run={runs[0]}": DRAWN,
+        f"compare={runs[0]}&compare={runs[1]}": f"{DRAWN} === 2",
+    }
+    texts = []
+    for query, is_drawn in shown.items():
+        browser.get(f"{server.address}?{query}")
+        until(browser, is_drawn, "curves")
+        rows = f"{CHART}.parentElement.querySelectorAll('details td.number').length"
+        assert browser.execute_script(f"return {rows}") > 0
+        titles = browser.execute_script(f"return {BUTTONS}")
+        assert "Zoom" in titles
+        assert [each for each in titles if re.search("share|cloud|edit|upload|studio|logo|plotly", each, re.I)] == []
+        texts.append(browser.execute_script("return document.body.textContent"))
+    assert "model.d_model" in texts[1]
+    assert "A Processor" in texts[1]
+    assert "model.parts.query.moves" in texts[2]
     browser.get(f"{server.address}?study=nothing-like-it")
     until(browser, "document.querySelector('[role=alert]')", "that there is no such study")
 
@@ -303,9 +308,6 @@ def test_the_keyboard_reaches_an_arm_and_everything_has_a_name(browser, world):
     assert nameless == []
 
 
-BUTTONS = "[...document.querySelectorAll('.modebar-btn')].map((each) => each.dataset.title ?? '')"
-
-
 def test_planned_runs_that_are_one_run_are_a_line_each(browser, world):
     """A tuning run may serve several sizes."""
     server, _, _ = world
@@ -324,17 +326,6 @@ window.fetch = async (path, how) => {
 document.getElementById('language').click();
 """)
     until(browser, f"document.documentElement.lang === 'zh-Hans' && {CARD} && {rows} === 9", "a line more")
-
-
-def test_no_button_of_a_chart_uploads_it(browser, world):
-    server, _, folder = world
-    runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
-    for query in ("study=small", f"run={runs[0]}", f"compare={runs[0]}&compare={runs[1]}"):
-        browser.get(f"{server.address}?{query}")
-        until(browser, DRAWN, "curves")
-        titles = browser.execute_script(f"return {BUTTONS}")
-        assert "Zoom" in titles
-        assert [each for each in titles if re.search("share|cloud|edit|upload|studio|logo|plotly", each, re.I)] == []
 
 
 FOCUSED = "document.activeElement"
@@ -364,7 +355,7 @@ def test_the_focus_stays_where_it_was(browser, world):
     assert browser.execute_script(f"return {FOCUSED}.name") == "theme"
 
 
-def test_the_labels_of_an_axis_end_before_it(browser, world):
+def test_labels_of_axes_and_ends_of_intervals_hide_nothing(browser, world):
     server, _, _ = world
     browser.get(f"{server.address}?study=small")
     until(browser, DRAWN, "curves")
@@ -374,16 +365,14 @@ def test_the_labels_of_an_axis_end_before_it(browser, world):
     )
     assert ends
     assert max(ends) < axis
-
-
-def test_every_chart_of_curves_has_its_numbers_below(browser, world):
-    server, _, folder = world
-    runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
-    for query in ("study=small", f"run={runs[0]}", f"compare={runs[0]}&compare={runs[1]}"):
-        browser.get(f"{server.address}?{query}")
-        until(browser, DRAWN, "curves")
-        rows = f"{CHART}.parentElement.querySelectorAll('details td.number').length"
-        assert browser.execute_script(f"return {rows}") > 0
+    until(browser, f"{CARD}?.querySelector('svg .end')", "the ends of the interval")
+    boxes = browser.execute_script(
+        f"return [...{CARD}.querySelectorAll('svg text')].map((each) => each.getBoundingClientRect().toJSON())"
+    )
+    assert len(boxes) >= 3
+    for one, other in itertools.combinations(boxes, 2):
+        is_beside = one["right"] <= other["left"] or other["right"] <= one["left"]
+        assert is_beside or one["bottom"] <= other["top"] + 2 or other["bottom"] <= one["top"] + 2
 
 
 def test_runs_that_are_compared_have_the_colours_of_their_arms_and_differ(browser, world):
@@ -401,36 +390,6 @@ def test_runs_that_are_compared_have_the_colours_of_their_arms_and_differ(browse
     assert (
         browser.execute_script("return [...document.querySelectorAll('main a')].map((each) => each.text)")[0] == "small"
     )
-
-
-def test_a_short_name_stands_in_one_line_on_a_phone(browser, world):
-    server, _, folder = world
-    runs = [f"small/{next(folder.glob(f'{arm}-s0*')).name}" for arm in ARMS]
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        for query in ("", f"?compare={runs[0]}&compare={runs[1]}"):
-            browser.get(f"{server.address}{query}")
-            until(browser, "document.querySelector('td a')", "names")
-            lines = "[...document.querySelectorAll('td a')].map((each) => each.getClientRects().length)"
-            assert set(browser.execute_script(f"return {lines}")) == {1}
-            assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-def test_an_interval_says_what_its_ends_are(browser, world):
-    server, _, _ = world
-    browser.get(f"{server.address}?study=small")
-    until(browser, f"{CARD}?.querySelector('svg .end')", "the ends")
-    boxes = browser.execute_script(
-        f"return [...{CARD}.querySelectorAll('svg text')].map((each) => each.getBoundingClientRect().toJSON())"
-    )
-    assert len(boxes) >= 3
-    for at, one in enumerate(boxes):
-        for other in boxes[at + 1 :]:
-            is_beside = one["right"] <= other["left"] or other["right"] <= one["left"]
-            assert is_beside or one["bottom"] <= other["top"] + 2 or other["bottom"] <= one["top"] + 2
 
 
 def test_markup_in_names_is_text(browser, world):
@@ -465,7 +424,7 @@ def test_a_view_that_was_left_before_it_came_does_not_come(browser, world):
     assert browser.execute_script("return document.querySelector('.state').className") == "state live"
 
 
-def test_the_way_back_leads_to_the_language_of_then(browser, world):
+def test_the_language_switches_no_glyph_is_missing_and_the_way_back_leads_to_that_of_then(browser, world):
     server, _, _ = world
     browser.get(server.address)
     until(browser, "document.querySelector('[data-study=small] a')", "the overview")
@@ -473,6 +432,17 @@ def test_the_way_back_leads_to_the_language_of_then(browser, world):
     until(browser, CARD, "the study")
     browser.execute_script("document.getElementById('language').click()")
     until(browser, f"document.documentElement.lang === 'zh-Hans' && {CARD}?.innerText.includes('成立')", "Chinese")
+    assert "lang=zh" in browser.current_url
+    text = browser.execute_script("return document.body.innerText")
+    assert _OWN["hypotheses"][1] in text
+    if any(file.is_file() for file in packaged_files()):
+        until(browser, "document.fonts.check('16px \"Enclosed Chinese\"', '中')", "the font")
+        words = text + "".join(zh for _, zh in _OWN.values())
+        characters = "".join(sorted({each for each in words if has_chinese(each)}))
+        families = browser.execute_script(FAMILIES)
+        assert len(families) == 3
+        for family in families:
+            assert browser.execute_script(MISSING_GLYPHS, characters, family) == []
     browser.back()
     until(browser, f"document.documentElement.lang === 'en' && {HEADING} === 'Overview'", "the overview in English")
     browser.forward()
