@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -102,7 +103,7 @@ class Hub:
                     yield _message(kind, tree)
                 try:
                     async with self._told:
-                        await asyncio.wait_for(self._told.wait_for(lambda turn=turn: self._turn != turn), SILENCE)
+                        await asyncio.wait_for(self._told.wait_for(partial(self._is_past, turn)), SILENCE)
                 except TimeoutError:
                     yield b": still here\n\n"
         finally:
@@ -110,6 +111,9 @@ class Hub:
             self.overviews -= is_overview
             self.watched.subtract(watch.name for watch in watches if not is_overview)
             self.watched += Counter()  # without those that nobody looks at
+
+    def _is_past(self, turn: int) -> bool:
+        return self._turn != turn
 
     def _news(self, versions: dict[str, int], is_overview: bool) -> list[tuple[str, Any]]:
         """What is newer than these versions, which are brought up to date."""
