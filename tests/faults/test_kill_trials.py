@@ -53,11 +53,11 @@ class WarmStarted:
             os.killpg(self._run.pid, number)
 
     def has_ended(self) -> bool:
-        return not self._run.is_alive()
+        return self._run.poll() is not None
 
     def wait(self, seconds: float = 600) -> Ended:
         wait_until(self.has_ended, seconds)
-        return Ended(self._run.exit_code, "", self._output.read_text())
+        return Ended(self._run.poll(), "", self._output.read_text())
 
     def run(self, *words: str, seconds: float = 600) -> Ended:
         return self.start(*words).wait(seconds)
