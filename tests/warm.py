@@ -36,7 +36,8 @@ COMPILER = "torch._inductor.compile_fx torch._inductor.codegen.cpp torch._induct
 def environment(**changes: str) -> dict[str, str]:
     """Of every process started here: this source tree, one thread."""
     paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"} | changes
+    ours = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONSAFEPATH": "", "OMP_NUM_THREADS": "1"}
+    return os.environ | ours | changes
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def test_where_transformers_is_absent_nothing_happens() -> None:
 
 def test_transformers_loads_other_models_as_ever() -> None:
     code = (
-        "import sys, oelm\nassert not {'transformers', 'torch'} & set(sys.modules)\n"
+        "import sys, oelm\nassert 'transformers' not in sys.modules\n"
         "from transformers import AutoConfig\n"
         "assert type(AutoConfig.for_model('gpt2')).__name__ == 'GPT2Config'\n"
         "assert 'oelm.models.gpt' not in sys.modules\n"
