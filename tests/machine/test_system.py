@@ -216,7 +216,7 @@ import psutil, torch, transformers  # as they are on Linux: they have other ways
 from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback
 {LIKE_WINDOWS}
 import oelm
-from oelm.config import Model, Seeds
+from oelm.core.config import Model, Seeds
 model = Model(vocabulary=64, seq_len=16, d_model=32, num_layers=2, num_heads=4, d_ff=64,
               parts=oelm.arm("frozen_head_orthogonal").parts)
 gpt = oelm.build(model, Seeds())
