@@ -7,7 +7,7 @@ from example_studies import example_study, findings_from
 
 from oelm.analysis.findings import Findings
 from oelm.analysis.summary import findings_as_json, findings_of
-from oelm.cli.studies import _bench_lines
+from oelm.cli.studies import bench_lines
 from oelm.execution.status import study_status
 from oelm.show.article import visible_text
 from oelm.show.content import article_of
@@ -51,7 +51,7 @@ def test_a_ratio_below_what_arithmetic_allows_is_called_implausible(folder):
     assert texts["en"].count("Implausible") == 3  # beside the verdict, twice written out, and in the section on speed
     assert "0.900 by arithmetic" in texts["en"]
     assert "不合理" in texts["zh"]
-    lines = list(_bench_lines(stored_bench(folder), ASKED))
+    lines = list(bench_lines(stored_bench(folder), ASKED))
     assert lines[0].startswith(
         "control, trained / trained: 1.0000 (95 % interval 1.0000 to 1.0000, 12 undisturbed blocks"
     )
@@ -78,7 +78,7 @@ def test_a_busy_machine_is_said_and_gives_no_ratio(folder):
     assert "The machine was busy: 7 of 12 blocks were undisturbed" in texts["en"]
     assert "机器繁忙" in texts["zh"]
     assert all(arm.ratio is None for arm in findings.arms.values())
-    (line,) = _bench_lines(stored_bench(folder), ASKED)
+    (line,) = bench_lines(stored_bench(folder), ASKED)
     assert line.startswith("undecided: machine busy: 7 of 12 blocks were undisturbed")
 
 

@@ -124,6 +124,7 @@ def test_the_folder_one_is_in_is_refused(place, monkeypatch):
 WRITER = """
 import sys, time
 from pathlib import Path
+sys.path += sys.argv[2:]
 import test_whole_folder as t
 print("ready", flush=True)
 for generation in range(10**9):
@@ -132,9 +133,9 @@ for generation in range(10**9):
 
 
 def writing(place: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(place)]
     here = Path(__file__).parent
-    writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=child_environment(), text=True, cwd=here)
+    command = [sys.executable, "-c", WRITER, str(place), str(here), str(here.parent)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=child_environment(), text=True)
     assert writer.stdout.readline() == "ready\n"
     return writer
 

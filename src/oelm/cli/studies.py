@@ -6,6 +6,7 @@ Only bench loads torch.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +36,7 @@ from oelm.machine.errors import UserError
 from oelm.storage.files import RUNS
 
 if TYPE_CHECKING:
-    from oelm.study.bench import Ratio
+    from oelm.study.bench import Bench, Ratio
     from oelm.study.declaration import Language, Study
 
 ReadStudyArgument = Annotated[
@@ -342,7 +343,7 @@ def bench(
     declared, folder = study_and_folder(study, runs, "bench")
     chosen = _chosen_arms(arms, declared)
     from oelm.execution.timing.interleaved import measure
-    from oelm.study.bench import BENCH_FILE, LEAST_BLOCKS, bench_of
+    from oelm.study.bench import BENCH_FILE, bench_of
 
     def say(line: str) -> None:
         echo(line, err=True)
@@ -360,25 +361,32 @@ def bench(
     if json_output:
         print_json(measured)
         return
-    found = bench_of(measured, folder / BENCH_FILE)
+    asked = [(each.treatment, each.control) for each in declared.hypotheses if each.evidence == "speed"]
+    for line in bench_lines(bench_of(measured, folder / BENCH_FILE), asked):
+        echo(line)
+
+
+def bench_lines(found: Bench, asked: list[tuple[str, str]]) -> Iterator[str]:
+    """The control, then every arm against the baseline, then what hypotheses ask besides."""
+    from oelm.study.bench import LEAST_BLOCKS
+
     if found.is_busy:
-        echo(
+        yield (
             f"undecided: machine busy: {len(found.quiet)} of {found.blocks} blocks were undisturbed, at least "
             f"{LEAST_BLOCKS} are needed; measure again when nothing else is running, or with more --rounds"
         )
         return
     baseline = found.baseline
     if found.control is not None:
-        echo(_ratio_line(f"control, {baseline} / {baseline}", found.control))
+        yield _ratio_line(f"control, {baseline} / {baseline}", found.control)
     against_baseline = [(name, baseline) for name in found.seconds if name != baseline]
-    asked = [(each.treatment, each.control) for each in declared.hypotheses if each.evidence == "speed"]
     for treatment, control in dict.fromkeys([*against_baseline, *asked]):
         ratio = found.ratio(treatment, control)
         if ratio is None:
             continue
-        echo(_ratio_line(f"step time, {treatment} / {control}", ratio))
+        yield _ratio_line(f"step time, {treatment} / {control}", ratio)
         if ratio.is_implausible:
-            echo(f"  implausible: no single component of the step allows less than {ratio.smallest:.4f}")
+            yield f"  implausible: no single component of the step allows less than {ratio.smallest:.4f}"
 
 
 def _ratio_line(title: str, ratio: Ratio) -> str:
