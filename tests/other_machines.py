@@ -105,7 +105,9 @@ def main() -> int:
     if unknown := {*asked.names, *filter(None, [asked.environment])} - {*MACHINES}:
         parser.error(f"{', '.join(sorted(unknown))}: the rows are {', '.join(MACHINES)}")
     if asked.environment:
-        print("\n".join(f"{name}={value}" for name, value in MACHINES[asked.environment].sets.items()))
+        # Kernels that were compiled for the processor as it is are not those of the simulated one.
+        kernels = {"TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/oelm-kernels-{asked.environment}"}
+        print("\n".join(f"{name}={value}" for name, value in (MACHINES[asked.environment].sets | kernels).items()))
         return 0
     ends = [_run(MACHINES[name], [f"-n{asked.n}", *further]) for name in asked.names or MACHINES]
     return max(ends, default=0)

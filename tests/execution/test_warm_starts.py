@@ -212,8 +212,8 @@ WAYS_TO_END = {
     "with what is left to be done": """
 import atexit, ctypes, threading, time
 from concurrent.futures import ThreadPoolExecutor
-ThreadPoolExecutor(1).submit(print, 'in the pool')
-threading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()
+ThreadPoolExecutor(1).submit(lambda: (time.sleep(0.5), print('in the pool')))
+threading.Thread(target=lambda: (time.sleep(1), print('late'))).start()
 atexit.register(int, 'no number')
 for each in 'abc': atexit.register(print, each)
 ctypes.CDLL(None).printf(b'of a library')

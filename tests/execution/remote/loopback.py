@@ -59,11 +59,20 @@ def start_sshd(folder: Path) -> Loopback:
     port = free_port()
     home, path = folder / "home", f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     home.mkdir()  # with nothing in it: no shell there reads, and waits for, what the user of this machine has set up
+    # A login knows none of our variables; the processor that we simulate must be the same over there.
+    names = (
+        "ATEN_CPU_CAPABILITY",
+        "MKL_CBWR",
+        "NPY_DISABLE_CPU_FEATURES",
+        "OPENBLAS_CORETYPE",
+        "TORCHINDUCTOR_CACHE_DIR",
+    )
+    simulated = "".join(f' "{name}={os.environ[name]}"' for name in names if name in os.environ)
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\nStrictModes no\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
         "PermitRootLogin prohibit-password\nMaxStartups 100\n"
-        f'Banner {folder}/banner\nSetEnv "HOME={home}" "PATH={path}"\n'
+        f'Banner {folder}/banner\nSetEnv "HOME={home}" "PATH={path}"{simulated}\n'
     )
     host_key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
