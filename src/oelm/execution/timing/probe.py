@@ -1,6 +1,6 @@
 """`python -m oelm.execution.timing.probe SETTINGS.json`: real steps and a validation batch, then a line of JSON.
 
-Run it through `probed` of probing.py: in a process of its own, peak memory is the run's and torch stays out.
+Run it through `probed` of execution/costs.py: in a process of its own, peak memory is the run's and torch stays out.
 """
 
 from __future__ import annotations
